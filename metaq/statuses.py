@@ -34,7 +34,9 @@ BAD_REQUEST: Final = _status(
 )
 FORBIDDEN: Final = _status(403, "this partition is closed", "`put`, `get`")
 NOT_FOUND: Final = _status(404, "no message there (yet)", "`get`, `offset`")
-CONFLICT: Final = _status(409, "a later batch has been decided", "`decide` only, our broker only")
+CONFLICT: Final = _status(
+    409, "a later batch has been decided; another consumer has the id", "`decide` and `group`, our broker only"
+)
 FAILED: Final = _status(500, "failed; the text gives the reason", "`put`, `mput`, transactions")
 UNAVAILABLE: Final = _status(
     503,

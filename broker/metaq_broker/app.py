@@ -30,6 +30,7 @@ from metaq_broker.log.files.files import Files
 from metaq_broker.log.files.run_marks import begin_run
 from metaq_broker.log.partitions.log_store import LOCK_NAME, TRANSACTIONS_NAME
 from metaq_broker.log.retention.retention import Retention
+from metaq_broker.log.state.state_table import GROUPS_NAME, LoopDriver, StateTable
 from metaq_broker.log.sync.group_commit import FlushPolicy, GroupCommit
 from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.operate.config.replication import GregorConfig, SamsaConfig, SlaveConfig
@@ -52,6 +53,8 @@ from metaq_broker.start_errors import StartFailed as StartFailed
 from metaq_broker.start_errors import listen_fault
 from metaq_broker.statistics import Statistics
 from metaq_broker.text.extensions import broker_version
+from metaq_broker.text.groups.group_commands import GroupCommands
+from metaq_broker.text.groups.group_state import Groups
 from metaq_broker.text.peer import TextPeer
 from metaq_broker.text.refusals import RefusalTexts
 from metaq_broker.text.session import TextServices
@@ -114,6 +117,7 @@ class Broker:
         await self._open_transactions()
         self._open_retention()
         self._open_replication()
+        self._open_groups()
         self._open_rocketmq()
         self.config = dataclasses.replace(self.config, role=self.replication.role)
 
@@ -181,6 +185,19 @@ class Broker:
             )
         except MetaqError as error:
             raise StartFailed(str(error)) from error
+
+    def _open_groups(self) -> None:
+        """Read the consumer groups. A broker with a role has none: they are not copied to its peer."""
+        self._groups: Groups | None = None
+        if self.config.role is not None:
+            return
+        path = Path(self.config.system.data_path) / GROUPS_NAME
+        try:
+            table = StateTable.open(self._files, path, LoopDriver())
+        except (MetaqError, OSError) as error:
+            raise StartFailed(f"consumer groups: {error}") from error
+        self._closing.callback(table.close)
+        self._groups = Groups(table, self._clock.monotonic)
 
     def _bind(self) -> None:
         host, port = self.config.system.bind_address, self.config.system.server_port
@@ -256,7 +273,7 @@ class Broker:
             StartFailed: Another program listens on the port now, or ZooKeeper does not give the broker id.
         """
         await self._claim_id()
-        version = broker_version(local_reads=self.config.system.local_reads)
+        version = broker_version(local_reads=self.config.system.local_reads, groups=self._groups is not None)
         counters, replication = self.transactions.counters, self.replication
         state = None if self.rocketmq is None else self.rocketmq.state
         lines = replication.lines
@@ -264,7 +281,10 @@ class Broker:
         report = StatsReport(self.engine, counters, version, self.retention, guard, lines, state, rocketmq)
         commands = TransactionCommands(self.transactions, self._statistics, self.engine.gate, self._texts)
         accounts = (lambda: None) if self.rocketmq is None else self.rocketmq.metaq_accounts
-        services = TextServices(self.engine, report, commands, version, self._texts, replication.receiver, accounts)
+        groups = GroupCommands(self._groups)
+        services = TextServices(
+            self.engine, report, commands, groups, version, self._texts, replication.receiver, accounts
+        )
         server = Server(
             services.session, self.config.system, self._statistics, lambda: self.stores.partition_count, self._tls
         )

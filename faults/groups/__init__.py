@@ -1,1 +1,1 @@
-"""Faults for consumers in groups over ZooKeeper: messages must not be lost, or repeated beyond a save period."""
+"""Faults for consumers in groups: messages must not be lost, or repeated beyond a save period."""

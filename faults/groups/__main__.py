@@ -11,9 +11,11 @@ from typing import Final
 
 from faults import console
 from faults.console import count, report
-from faults.groups import rounds
+from faults.groups import broker_rounds, rounds
 
 ROUNDS: Final = 100
+
+RUNS: Final = {"zookeeper": rounds.run, "brokers": broker_rounds.run}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,13 +25,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, base: Path) -> None:
-    for line in rounds.run(base, options.rounds, options.seed, report).lines():
+    for line in RUNS[options.at](base, options.rounds, options.seed, report).lines():
         report(line)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser("faults.groups", "Try to make consumers in a group lose or repeat a message.")
     parser.add_argument("--rounds", type=count, default=ROUNDS, help=f"default {ROUNDS}")
+    parser.add_argument("--at", choices=RUNS, default="zookeeper", help="who keeps the group; default %(default)s")
     return parser
 
 

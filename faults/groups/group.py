@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ SAVE_S: Final = 0.5
 SESSION_S: Final = 2.0
 TOPIC: Final = "orders"
 PARTITIONS: Final = 6
+ZOOKEEPER_PARTITIONS: Final = [Partition(0, index) for index in range(PARTITIONS)]
 SEND_PAUSE_S: Final = 0.03
 END_S: Final = 120.0
 
@@ -31,6 +32,8 @@ class Member:
     name: str
     process: subprocess.Popen[str]
     log: Path
+    id: str
+    """The consumer id; a successor has the same."""
 
     def expire(self) -> None:
         """End its session at ZooKeeper."""
@@ -75,9 +78,11 @@ class Group:
     folder: Path
     members: list[Member] = field(default_factory=list)
 
-    def join(self) -> Member:
-        name = f"m{len(self.members)}"
-        log, errors = self.folder / f"{name}.log", self.folder / f"{name}.err"
+    def join(self, name: str | None = None) -> Member:
+        """Start a member with a new id, or as a successor with the id ``name``."""
+        number = f"m{len(self.members)}"
+        name = name or number
+        log, errors = self.folder / f"{number}.log", self.folder / f"{number}.err"
         given = (self.cluster, TOPIC, self.name, name, self.start, str(SAVE_S), str(SESSION_S), str(log))
         with open(errors, "w") as out:
             process = subprocess.Popen(
@@ -87,7 +92,7 @@ class Group:
                 stderr=out,
                 text=True,
             )
-        self.members.append(Member(name, process, log))
+        self.members.append(Member(number, process, log, name))
         return self.members[-1]
 
     @property
@@ -111,8 +116,9 @@ class Group:
 class Sender:
     """Sends numbered messages in a thread, to all partitions in turn; ``sent`` are the acknowledged ones."""
 
-    def __init__(self, mq: MetaQ, prefix: str) -> None:
+    def __init__(self, mq: MetaQ, prefix: str, partitions: Sequence[Partition] = ZOOKEEPER_PARTITIONS) -> None:
         self._producer, self._prefix, self.sent = mq.producer(), prefix, list[str]()
+        self._partitions = partitions
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -122,11 +128,11 @@ class Sender:
     def _run(self) -> None:
         number = 0
         while not self._over.wait(SEND_PAUSE_S):
-            for index in range(PARTITIONS):
+            for partition in self._partitions:
                 number += 1
                 text = f"{self._prefix}-{number}"
                 try:
-                    self._producer.send(TOPIC, text, partition=Partition(0, index))
+                    self._producer.send(TOPIC, text, partition=partition)
                 except MetaqError:
                     continue  # it may be stored nevertheless: it is not counted
                 self.sent.append(text)

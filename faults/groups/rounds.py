@@ -7,22 +7,24 @@ sent so far must be handled. At the end of a series, ``verdict`` checks everythi
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from faults.broker_process import BrokerProcess, ServerSettings
 from faults.console import PromiseBroken
-from faults.groups.group import PARTITIONS, SAVE_S, SESSION_S, TOPIC, Group, Sender
+from faults.groups.group import PARTITIONS, SAVE_S, SESSION_S, TOPIC, ZOOKEEPER_PARTITIONS, Group, Sender
 from faults.groups.verdict import Fault, complaints, repeated
 from metaq import MetaQ
 from metaq.discovery.zk_client import connected
 from metaq.discovery.zk_layout import ZooKeeperLayout
 from metaq.errors import MetaqError
+from metaq.model import Partition
 from metaq.net.clock import wall_clock_ms
 from peers.zookeeper import ZooKeeperServer
 
@@ -50,17 +52,28 @@ class Figures:
         ]
 
 
-class Series:
+class AnySeries(ABC):
     """One group. ``report`` gets a line for each round."""
 
-    def __init__(
-        self, folder: Path, zookeeper: ZooKeeperServer, start: str, name: str, random: Random, figures: Figures
-    ) -> None:
+    unbounded: frozenset[str] = frozenset()
+    """Faults after which messages from before the last save period may be repeated."""
+    partitions: Sequence[Partition] = ZOOKEEPER_PARTITIONS
+
+    def __init__(self, folder: Path, cluster: str, start: str, name: str, random: Random, figures: Figures) -> None:
         folder.mkdir(parents=True)
-        self._folder, self._zookeeper, self._start, self._name = folder, zookeeper, start, name
+        self._folder, self._start, self._name = folder, start, name
         self._random, self._figures = random, figures
         self._faults: list[Fault] = []
-        self.group = Group(f"zk://{zookeeper.address}/{name}", "g", "", folder)
+        self.group = Group(cluster, "g", "", folder)
+
+    @property
+    @abstractmethod
+    def faults(self) -> Mapping[str, Callable[[Any], None]]:
+        """Name -> what happens."""
+
+    @abstractmethod
+    def _has_begun(self) -> bool:
+        """Whether the group has an offset in each partition."""
 
     def run(self, mq: MetaQ, kinds: Sequence[str], report: Callable[[str], None]) -> None:
         """Run a round of each of ``kinds``.
@@ -68,11 +81,11 @@ class Series:
         Raises:
             PromiseBroken: A message was lost, or repeated without a reason.
         """
-        old = Sender(mq, f"{self._name}-old")
+        old = Sender(mq, f"{self._name}-old", self.partitions)
         old.start()
         self._wait(lambda: len(old.sent) >= OLD, "the first messages are sent")
         old.stop()
-        sender = Sender(mq, self._name)
+        sender = Sender(mq, self._name, self.partitions)
         self.group.start = str(wall_clock_ms()) if self._start == "time" else self._start
         try:
             for _ in range(MEMBERS):
@@ -93,10 +106,10 @@ class Series:
 
     def _round(self, kind: str, sender: Sender, report: Callable[[str], None]) -> None:
         began_s, began_ms = time.monotonic(), wall_clock_ms()
-        FAULTS[kind](self)
+        self.faults[kind](self)
         sent = list(sender.sent)
         self._wait(lambda: self._is_handled(sent), f"{kind}: all that was sent is handled")
-        self._faults.append(Fault(kind, began_ms, wall_clock_ms(), kind != "emptied and killed"))
+        self._faults.append(Fault(kind, began_ms, wall_clock_ms(), kind not in self.unbounded))
         self._figures.rounds[kind] += 1
         report(f"{self._name}, {self._start}: {kind}, all is handled ({time.monotonic() - began_s:.1f} s)")
 
@@ -111,15 +124,6 @@ class Series:
     def _is_handled(self, sent: Sequence[str]) -> bool:
         return {one.text for one in self.group.handled()} >= set(sent)
 
-    def _has_begun(self) -> bool:
-        layout = ZooKeeperLayout(f"/{self._name}")
-        try:
-            with connected(self._zookeeper.address, SESSION_S) as client:
-                (offsets,) = client.children([f"{layout.offsets('g')}/{TOPIC}"])
-        except MetaqError:
-            return False
-        return len(offsets or ()) == PARTITIONS
-
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         end_s = time.monotonic() + PATIENCE_S
         while not condition():
@@ -127,11 +131,7 @@ class Series:
                 raise PromiseBroken(self._folder, [f"waited {PATIENCE_S:g} s in vain: {what}"])
             time.sleep(0.1)
 
-    # the faults
-
-    def session_ended(self) -> None:
-        """Expire a member's session; the member notices at once."""
-        self._random.choice(self.group.alive).expire()
+    # faults of members
 
     def frozen(self) -> None:
         """Suspend a member for longer than its session."""
@@ -144,6 +144,37 @@ class Series:
         """Kill a member; another one joins."""
         self._random.choice(self.group.alive).kill()
         self.group.join()
+
+
+class Series(AnySeries):
+    """A group in ZooKeeper."""
+
+    unbounded = frozenset({"emptied and killed"})
+
+    def __init__(
+        self, folder: Path, zookeeper: ZooKeeperServer, start: str, name: str, random: Random, figures: Figures
+    ) -> None:
+        super().__init__(folder, f"zk://{zookeeper.address}/{name}", start, name, random, figures)
+        self._zookeeper = zookeeper
+
+    @property
+    def faults(self) -> Mapping[str, Callable[[Any], None]]:
+        return FAULTS
+
+    def _has_begun(self) -> bool:
+        layout = ZooKeeperLayout(f"/{self._name}")
+        try:
+            with connected(self._zookeeper.address, SESSION_S) as client:
+                (offsets,) = client.children([f"{layout.offsets('g')}/{TOPIC}"])
+        except MetaqError:
+            return False
+        return len(offsets or ()) == PARTITIONS
+
+    # the faults
+
+    def session_ended(self) -> None:
+        """Expire a member's session; the member notices at once."""
+        self._random.choice(self.group.alive).expire()
 
     def stopped(self) -> None:
         """Stop ZooKeeper for longer than all sessions; it keeps its data."""

@@ -18,6 +18,7 @@ from metaq.client.statistics import (
     topic_statistics,
 )
 from metaq.discovery.base import Directory
+from metaq.discovery.broker_groups import BrokerGroupStore
 from metaq.discovery.group_offsets import GroupOffsetStore
 from metaq.discovery.unlisted import unlisted_partitions, unlisted_text
 from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
@@ -180,10 +181,10 @@ class ClusterView:
         return topic_statistics(self._directory, self._pool, topic)
 
     def groups(self) -> list[str]:
-        """Return the consumer groups that are known in ZooKeeper, sorted.
+        """Return the consumer groups that are known in ZooKeeper or, with a list of brokers, at the brokers, sorted.
 
         Raises:
-            ValueError: The cluster is not given as a ZooKeeper address.
+            ValueError: A broker of a list keeps no groups.
         """
         return self._group_offsets().groups()
 
@@ -191,7 +192,7 @@ class ClusterView:
         """Return the lag of ``group`` in ``topics``, by default in all topics for which it has committed offsets.
 
         Raises:
-            ValueError: The cluster is not given as a ZooKeeper address, or ``group`` is not a valid group name.
+            ValueError: A broker of a list keeps no groups, or ``group`` is not a valid group name.
         """
         store = self._group_offsets()
         wanted = list(topics) if topics is not None else store.topics(group)
@@ -209,7 +210,7 @@ class ClusterView:
         """Return the changes for ``reset`` that make ``group`` begin at ``start``, in ``partitions`` or in all.
 
         Raises:
-            ValueError: The cluster is not given as a ZooKeeper address, the topic has no such partition, or no message
+            ValueError: A broker of a list keeps no groups, the topic has no such partition, or no message
                 begins at an offset in ``start``.
             ExtensionMissing: ``start`` is a time, and a broker stores none (a Java broker).
         """
@@ -272,10 +273,10 @@ class ClusterView:
             self._directory.writable(topic)  # raises TopicNotFound if no broker knows the topic
         return addresses
 
-    def _group_offsets(self) -> GroupOffsetStore:
+    def _group_offsets(self) -> GroupOffsetStore | BrokerGroupStore:
         self._pool.check_open()
         if self._zookeeper is None:
-            raise ValueError("consumer groups are kept in ZooKeeper; name the cluster as zk://host:port/root")
+            return BrokerGroupStore(self._servers, self._pool)
         return GroupOffsetStore(self._zookeeper, self._timeouts.connect_s)
 
 

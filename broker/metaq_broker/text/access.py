@@ -1,8 +1,8 @@
 """Decides which commands a client may use, by allow lists and accounts and the names in its certificate.
 
 * to publish to a topic (``put``, ``mput``, also inside of transactions, ``sync``, ``copy``): ``allowPublish``
-* to subscribe to a topic (``get``, ``fget``, ``fetch``, ``messageType``, ``offset``): ``allowSubscribe``; of all topics
-  where messages of all wait
+* to subscribe to a topic (``get``, ``fget``, ``fetch``, ``messageType``, ``offset``, ``group``): ``allowSubscribe``; of
+  all topics where messages of all wait
 * transactions (``transaction``, ``decide``): who may publish to at least one topic; to end a branch, to decide about a
   query or to let it be forgotten, to all of its topics
 * ``stats``: who may publish or subscribe to at least one topic
@@ -28,6 +28,7 @@ from metaq.protocols.text.commands import (
     Get,
     GetFiltered,
     GetOffset,
+    GroupRequest,
     Oversized,
     Put,
     PutBatch,
@@ -42,7 +43,7 @@ from metaq_broker.serve.accounts.account_list import Account, AccountList, Permi
 from metaq_broker.text.refusals import Refused
 
 _NAMES_SHOWN: Final = 5
-_WITH_ANY_ACCOUNT: Final = (TransactionCommand, Decide, Stats, Oversized)
+_WITH_ANY_ACCOUNT: Final = (TransactionCommand, Decide, Stats, GroupRequest, Oversized)
 
 
 class Access:
@@ -80,7 +81,7 @@ class Access:
                 return self.subscribe(topic)
             case TransactionCommand() | Decide() | Oversized():
                 return None if self._publishes_anywhere() else self._forbidden("use transactions", "allowPublish")
-            case Stats():
+            case Stats() | GroupRequest():
                 if self._publishes_anywhere() or self._subscribes_anywhere():
                     return None
                 return self._forbidden("look at the broker", "allowPublish, allowSubscribe")

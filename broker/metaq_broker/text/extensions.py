@@ -15,6 +15,7 @@ from metaq.protocols.text.extensions import (
     EXT_DECISIONS,
     EXT_FILE,
     EXT_FILTER,
+    EXT_GROUP,
     EXT_INCARNATION,
     EXT_ORDINAL,
     EXT_PUT_BATCH,
@@ -39,10 +40,16 @@ EXTENSIONS: Final = (
     EXT_COPY,
     EXT_STATE,
     EXT_FILE,
+    EXT_GROUP,
 )
 
 
-def broker_version(*, local_reads: bool) -> str:
-    """Return the text of the ``version`` reply; ``local_reads``: clients on this machine may read the segment files."""
-    lends_files = local_reads and boot_id() is not None
-    return version_text(metaq.__version__, [word for word in EXTENSIONS if word != EXT_FILE or lends_files])
+def broker_version(*, local_reads: bool, groups: bool) -> str:
+    """Return the text of the ``version`` reply.
+
+    ``local_reads``: clients on this machine may read the segment files. ``groups``: this broker has consumer groups.
+    """
+    absent = {EXT_FILE} if not local_reads or boot_id() is None else set()
+    if not groups:
+        absent.add(EXT_GROUP)
+    return version_text(metaq.__version__, [word for word in EXTENSIONS if word not in absent])

@@ -26,6 +26,7 @@ from metaq.protocols.text.commands import (
     Get,
     GetFiltered,
     GetOffset,
+    GroupRequest,
     Oversized,
     Put,
     PutBatch,
@@ -55,6 +56,7 @@ from metaq_broker.serve.foreign import METAQ
 from metaq_broker.serve.replies import FileReply, ReplyQueue, SlowReply, never
 from metaq_broker.serve.session import Client
 from metaq_broker.text.access import Access
+from metaq_broker.text.groups.group_commands import GroupCommands, anybody
 from metaq_broker.text.put_replies import (
     GroupedReplies,
     Worded,
@@ -90,6 +92,7 @@ class TextServices:
     engine: Engine
     report: StatsReport
     transactions: TransactionCommands
+    groups: GroupCommands
     version: str
     texts: RefusalTexts
     receiver: SyncSlave | None = None
@@ -388,6 +391,14 @@ class TextSession:
     def _decide(self, command: Decide) -> None:
         self._services.transactions.decide(command, self._replies)
 
+    def _group(self, request: GroupRequest) -> None:
+        slot, access = self._replies.pending(), self._access
+
+        def answer(code: int, text: str) -> None:
+            slot.complete(encode(Result(code, text, request.opaque)))
+
+        self._services.groups.carry_out(request, anybody if access is None else access.subscribe, answer)
+
     def _refuse(self, refused: Refused, opaque: int) -> None:
         self._replies.add(encode(Result(refused.code, refused.text, opaque)))
 
@@ -407,4 +418,5 @@ _HANDLERS: Final[dict[type, Callable[[TextSession, Any], None]]] = {
     Copy: TextSession._from_master,
     TransactionCommand: TextSession._transaction,
     Decide: TextSession._decide,
+    GroupRequest: TextSession._group,
 }

@@ -27,6 +27,7 @@ from metaq.protocols.text.commands import (
     Get,
     GetFiltered,
     GetOffset,
+    GroupRequest,
     Put,
     PutBatch,
     Quit,
@@ -327,6 +328,8 @@ def describe(command: Command) -> str:
             return f"lookup of offset {command.offset} in {command.topic} partition {command.partition}"
         case TransactionCommand():
             return f"transaction {command.type}" + (f" of {command.key}" if command.key else "")
+        case GroupRequest():
+            return f"{command.action} of group {command.group}"
         case Decide():
             return f"decision on batch {command.batch_id} of query {command.query_id}"
         case Copy():

@@ -18,9 +18,11 @@ from metaq.client.groups.deliveries import Delivery, parked_delivery
 from metaq.client.groups.fetchers import Fetchers
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.groups.ownership.bounded import bounded
+from metaq.client.groups.ownership.broker_group import BrokerMembership, Member, new_token
 from metaq.client.groups.ownership.coordinator import CoordinatorSettings, MemberCoordinator, Starts
 from metaq.client.groups.ownership.incarnations import Incarnations, StoredOffsets
 from metaq.client.groups.ownership.last_consumed import LastConsumed
+from metaq.client.groups.ownership.listed_group import ListedMembership, ListedOffsets
 from metaq.client.groups.ownership.membership import LoneMembership, Membership
 from metaq.client.groups.ownership.starts import StartResolver
 from metaq.client.groups.parking import PARKED_FILE, ParkedMessages
@@ -28,7 +30,6 @@ from metaq.client.groups.partition import OwnedPartition
 from metaq.client.groups.state import ConsumerState
 from metaq.client.offsets import FileOffsets, OffsetStorage
 from metaq.client.producer import Producer
-from metaq.client.sql_offsets import SqliteOffsets
 from metaq.discovery.base import Directory
 from metaq.discovery.zk_groups import ZooKeeperMembership
 from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
@@ -163,7 +164,12 @@ class MetaqCore(ConsumerCore[Delivery]):
         folder = cluster.state_folder
         lock = None if options.offsets is not None else folder / f"{options.group}.lock"
         lone = LoneMembership(cluster.directory, options.group, self.consumer_id, options.topics, lock)
-        return lone, offsets or bounded(SqliteOffsets(folder / "offsets.sqlite"))
+        if offsets is not None:
+            return lone, offsets
+        member = Member(options.group, self.consumer_id, tuple(options.topics), options.session_s, new_token())
+        shared = BrokerMembership(cluster.directory, cluster.pool, member, cluster.pool.clock)
+        listed = ListedMembership(cluster.directory, cluster.pool, shared, lone)
+        return listed, bounded(ListedOffsets(listed, shared, folder / "offsets.sqlite"))
 
     def _starts(self, options: ConsumerOptions) -> Starts:
         starts = StartResolver(self.cluster.directory, self.cluster.pool, options.start)

@@ -214,6 +214,15 @@ class Decide(NamedTuple):
     own: tuple[int, ...] = ()
 
 
+class GroupRequest(NamedTuple):
+    """``group ACTION GROUP LENGTH OPAQUE`` + a JSON object. Extension ``group``; see ``group_bodies``."""
+
+    action: str
+    group: str
+    body: bytes
+    opaque: int
+
+
 class Result(NamedTuple):
     """``result CODE LENGTH OPAQUE`` + UTF-8 text.
 
@@ -243,8 +252,8 @@ class Filled(NamedTuple):
 class Oversized(NamedTuple):
     """Not on the wire: a command whose body is above the decoder's limit. Its body is skipped.
 
-    ``word`` is the command word; ``topic`` is empty and ``partition`` -1 for ``decide``. ``length`` and ``limit`` count
-    bytes.
+    ``word`` is the command word; ``topic`` is empty and ``partition`` -1 for ``decide`` and ``group``. ``length`` and
+    ``limit`` count bytes.
     """
 
     word: str
@@ -270,5 +279,6 @@ Command = (
     | Sync
     | Copy
     | Decide
+    | GroupRequest
 )
 Reply = Result | Value

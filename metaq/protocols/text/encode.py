@@ -19,6 +19,7 @@ from metaq.protocols.text.commands import (
     Get,
     GetFiltered,
     GetOffset,
+    GroupRequest,
     OffsetMode,
     Put,
     PutBatch,
@@ -164,6 +165,12 @@ def _offset(query: GetOffset) -> bytes:
     return b"offset %b %b %d %d %d%b\r\n" % (*names, partition, _int64("offset", offset), opaque, word)
 
 
+def _group(request: GroupRequest) -> bytes:
+    action, group, body, opaque = request
+    head = _name("action", action), _name("group", group), _length(body), _int32("opaque", opaque)
+    return b"group %b %b %d %d\r\n%b" % (*head, body)
+
+
 def _stats(stats: Stats) -> bytes:
     item = _name("item", stats.item) if stats.item else b""
     return b"stats %b %d\r\n" % (item, _int32("opaque", stats.opaque))
@@ -211,6 +218,7 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     Sync: _sync,
     Copy: _copy,
     Decide: _decide,
+    GroupRequest: _group,
     Get: _get,
     GetFiltered: _get_filtered,
     Fetch: _fetch,

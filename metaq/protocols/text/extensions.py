@@ -56,6 +56,9 @@ EXT_STATE: Final = "state"
 EXT_FILE: Final = "file"
 """``offset ... file``: the file with the bytes at a byte offset, for readers on the same machine."""
 
+EXT_GROUP: Final = "group"
+"""``group``: the members of a consumer group, the partitions that they own, and its offsets."""
+
 _FIELD: Final = "ext="
 _WORD: Final = re.compile(r"[a-z0-9_-]+")
 _VERSION: Final = re.compile(r"[^\s;,]+")

@@ -33,6 +33,7 @@ from metaq.protocols.text.commands import (
     Get,
     GetFiltered,
     GetOffset,
+    GroupRequest,
     OffsetMode,
     Put,
     PutBatch,
@@ -289,6 +290,18 @@ def _offset(tokens: list[bytes]) -> GetOffset:
     return GetOffset(topic, group, partition, _int64("offset", tokens[4]), _int32("opaque", tokens[5]), mode)
 
 
+def _group(tokens: list[bytes]) -> Head:
+    """``group ACTION GROUP LENGTH OPAQUE``; the broker checks ACTION."""
+    _count_must_be("group", tokens, 5, 5)
+    action, group = _name("action", tokens[1]), _name("group", tokens[2])
+    length, opaque = _length(tokens[3]), _int32("opaque", tokens[4])
+
+    def finish(body: bytes) -> GroupRequest:
+        return GroupRequest(action, group, body, opaque)
+
+    return Head("group", "", -1, length, opaque, finish)
+
+
 def _stats(tokens: list[bytes]) -> Stats:
     """``stats [ITEM] [OPAQUE]``: the second token is always the item, so ``stats 1`` asks for an item called 1."""
     item = _name("item", tokens[1]) if len(tokens) > 1 else ""
@@ -330,6 +343,7 @@ _EXACT_WORDS: Final[dict[bytes, Callable[[list[bytes]], Command | Head]]] = {
     b"sync": _sync,
     b"copy": _copy,
     b"decide": _decide,
+    b"group": _group,
     b"get": _get,
     b"fget": _get_filtered,
     b"fetch": _fetch,

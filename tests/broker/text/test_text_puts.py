@@ -68,7 +68,7 @@ class Harness:
         self.statistics = Statistics(clock.monotonic, lambda topic: True)
         self.engine = Engine(config, self.stores, self.commit, IdWorker(5), clock, self.statistics)
         nothing: Any = SimpleNamespace()
-        self.services = TextServices(self.engine, nothing, nothing, "1", RefusalTexts(5, "here", 1))
+        self.services = TextServices(self.engine, nothing, nothing, nothing, "1", RefusalTexts(5, "here", 1))
         self.queue = ReplyQueue(lambda: None)
         self.session = TextSession(self.services, self.queue, "peer")
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from faults.groups.rounds import FAULTS, run
+from faults.groups import broker_rounds, rounds
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
-def test_rounds_lose_nothing_and_repeat_little(tmp_path: Path) -> None:
+@pytest.mark.parametrize("registry", [rounds, broker_rounds], ids=["zookeeper", "brokers"])
+def test_rounds_lose_nothing_and_repeat_little(tmp_path: Path, registry: ModuleType) -> None:
     described: list[str] = []
-    figures = run(tmp_path, len(FAULTS), 7, described.append)
-    assert sum("all is handled" in line for line in described) == len(FAULTS)
-    assert set(figures.rounds) == set(FAULTS)
+    figures = registry.run(tmp_path, len(registry.FAULTS), 7, described.append)
+    assert sum("all is handled" in line for line in described) == len(registry.FAULTS)
+    assert set(figures.rounds) == set(registry.FAULTS)
     assert figures.sent > 100

@@ -41,6 +41,9 @@ _LOG: Final = logging.getLogger(__name__)
 FILE_NAME: Final = "rocketmq-state"
 """The name of the table's file in a broker's data folder."""
 
+GROUPS_NAME: Final = "metaq-groups"
+"""The name of the table with the consumer groups of MetaQ's clients."""
+
 WRITE_AFTER_S: Final = 0.5
 """Seconds that a change without a callback waits for others: so that it is on disk within a second."""
 
@@ -65,8 +68,7 @@ OnDurable = Callable[[Exception | None], None]
 
 
 class Timer(Protocol):
-    def cancel(self) -> None:
-        ...
+    def cancel(self) -> None: ...
 
 
 class CommitDriver(Protocol):

@@ -18,6 +18,7 @@ from metaq_broker.log.partitions.loading import LogSettings
 from metaq_broker.log.partitions.log_store import KEYS_NAME, LOCK_NAME, TRANSACTIONS_NAME
 from metaq_broker.log.partitions.losses import read_losses
 from metaq_broker.log.segments.segment import find_segment_files
+from metaq_broker.log.state.state_table import FILE_NAME, GROUPS_NAME
 from metaq_broker.operate.fsck.findings import Findings, FolderFindings, PartitionFindings, StateFindings
 from metaq_broker.operate.fsck.journal import check_journal
 from metaq_broker.operate.fsck.partition import check_partition, repair_partition
@@ -65,7 +66,8 @@ class Checker:
             try:
                 for each, directories in found:
                     findings.folders.append(each)
-                    each.state = self._check_state(each)
+                    each.state = self._check_state(each, FILE_NAME)
+                    each.groups = self._check_state(each, GROUPS_NAME)
                     each.partitions.extend(self._check_all(each, directories, sizes))
             finally:
                 self._progress.end()
@@ -118,8 +120,8 @@ class Checker:
                 findings = repair_partition(self._files, self._task.settings, findings, self._clock)
             yield findings
 
-    def _check_state(self, folder: FolderFindings) -> StateFindings | None:
-        found = check_state(self._files, folder.path, live=folder.owner is not None)
+    def _check_state(self, folder: FolderFindings, name: str) -> StateFindings | None:
+        found = check_state(self._files, folder.path / name, live=folder.owner is not None)
         return repair_state(self._files, found) if found is not None and self._task.repair else found
 
     def _missing(self, path: Path, clean: Mapping[str, CleanEnd], noted: Mapping[str, NotedEnd]) -> list[str]:

@@ -190,6 +190,12 @@ class FolderFindings:
     losses: Sequence[Loss] = ()
     unfinished_deletions: list[str] = field(default_factory=list)
     state: StateFindings | None = None
+    groups: StateFindings | None = None
+    """The file with the consumer groups of MetaQ's clients."""
+
+    @property
+    def states(self) -> list[StateFindings]:
+        return [each for each in (self.state, self.groups) if each is not None]
 
 
 @dataclass(slots=True)
@@ -204,7 +210,7 @@ class Findings:
 
     @property
     def states(self) -> list[StateFindings]:
-        return [folder.state for folder in self.folders if folder.state is not None]
+        return [state for folder in self.folders for state in folder.states]
 
     @property
     def problem_count(self) -> int:

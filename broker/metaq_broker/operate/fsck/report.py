@@ -52,7 +52,7 @@ def _folder_lines(folder: FolderFindings) -> Iterator[str]:
         yield f"  {partition.directory.name:<{width}}  {word}  {counts}, {size}, {offsets}"
         yield from (f"    {sentence}" for sentence in (*partition.problems(), *partition.notes()))
     yield from (f"  {name}  PROBLEM  the folder of this partition is gone" for name in folder.missing)
-    if (state := folder.state) is not None:
+    for state in folder.states:
         word = "ok" if state.fault is None else "REPAIRED" if state.repaired else "PROBLEM"
         yield f"  {state.path.name}  {word}  {_entries(state.entries)}, {size_text(state.bytes)}"
         yield from (f"    {sentence}" for sentence in (*state.problems(), *state.notes()))
@@ -127,6 +127,7 @@ def _folder_json(folder: FolderFindings) -> dict[str, Any]:
         "missing": folder.missing,
         "lost": [_loss_json(loss) for loss in folder.losses],
         "state": _state_json(folder.state) if folder.state else None,
+        "groups": _state_json(folder.groups) if folder.groups else None,
     }
 
 

@@ -9,18 +9,16 @@ from typing import Final
 from metaq_broker.log.files.errors import StateDamaged
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.state.state_records import decode_state, encode_state, salvage_state
-from metaq_broker.log.state.state_table import FILE_NAME
 from metaq_broker.operate.fsck.findings import StateFindings
 
 _LIVE_ATTEMPTS: Final = 3
 KEPT_SUFFIX: Final = ".damaged"
 
 
-def check_state(files: Files, folder: Path, *, live: bool) -> StateFindings | None:
-    """Read every record of the state file in ``folder``; ``None`` if there is none. ``live``: a broker may be writing
+def check_state(files: Files, path: Path, *, live: bool) -> StateFindings | None:
+    """Read every record of the state file ``path``; ``None`` if there is none. ``live``: a broker may be writing
     it.
     """
-    path = folder / FILE_NAME
     if not files.exists(path):
         return None
     findings = StateFindings(path)

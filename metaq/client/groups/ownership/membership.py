@@ -1,7 +1,7 @@
-"""Membership of a group: the interface that ZooKeeper's groups implement, and a group with one member at a time.
+"""Membership of a group: the interface that all kinds of groups implement, and a group with one member at a time.
 
-Without ZooKeeper consumers cannot know of each other, so a consumer on a fixed list of brokers owns all partitions. A
-local file, locked while it runs, excludes a second program that would store offsets in the same place.
+Where neither ZooKeeper nor the brokers keep groups, consumers cannot know of each other, so a consumer owns all
+partitions. A local file, locked while it runs, excludes a second program that would store offsets in the same place.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ class Membership(Protocol):
 
     group: str
     consumer_id: str
-    registry: str
-    """The registry's name in messages."""
     exclusive: bool
     """Whether ``claim`` gives a partition only after its last owner has released it."""
+
+    @property
+    def registry(self) -> str:
+        """The registry's name in messages."""
 
     @property
     def refresh_s(self) -> float | None: ...
@@ -59,6 +61,24 @@ class Membership(Protocol):
     def release(self, partitions: Collection[TopicPartition]) -> None: ...
 
     def close(self) -> None: ...
+
+
+def topic_partitions(directory: Directory, topics: Collection[str]) -> Mapping[str, list[Partition]]:
+    """Return topic -> its partitions that hold or accept messages.
+
+    Raises:
+        TopicNotFound: A topic has none.
+    """
+    found: dict[str, list[Partition]] = {}
+    for topic in topics:
+        there = set(directory.partitions(topic))
+        try:
+            there |= set(directory.writable(topic))
+        except TopicNotFound:
+            if not there:
+                raise
+        found[topic] = sorted(there)
+    return found
 
 
 class LoneMembership:
@@ -117,19 +137,7 @@ class LoneMembership:
 
     def view(self) -> GroupView:
         """Return all partitions that hold or accept messages of the topics."""
-        return GroupView({self.consumer_id: list(self._topics)}, self._partitions())
-
-    def _partitions(self) -> Mapping[str, list[Partition]]:
-        found: dict[str, list[Partition]] = {}
-        for topic in self._topics:
-            there = set(self._directory.partitions(topic))
-            try:
-                there |= set(self._directory.writable(topic))
-            except TopicNotFound:
-                if not there:
-                    raise
-            found[topic] = sorted(there)
-        return found
+        return GroupView({self.consumer_id: list(self._topics)}, topic_partitions(self._directory, self._topics))
 
     def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
         return set(partitions)

@@ -21,6 +21,7 @@ from metaq.protocols.text.commands import (
     Get,
     GetFiltered,
     GetOffset,
+    GroupRequest,
     OffsetMode,
     Put,
     PutBatch,
@@ -77,6 +78,7 @@ command = st.one_of(
         optional_words,
     ),
     st.builds(Sync, name, int32, body, int32, int64, int32, st.none() | int32),
+    st.builds(GroupRequest, name, name, body, int32),
     st.builds(Decide, name, int64, st.lists(key, max_size=4).map(tuple), int32, st.none(), st.just(())),
     st.builds(
         Decide,

@@ -16,6 +16,7 @@ from metaq.protocols.text.commands import (
     Get,
     GetFiltered,
     GetOffset,
+    GroupRequest,
     Put,
     PutBatch,
     ReportTypes,
@@ -36,6 +37,7 @@ from metaq.protocols.text.extensions import (
     EXT_DECISIONS,
     EXT_FILE,
     EXT_FILTER,
+    EXT_GROUP,
     EXT_INCARNATION,
     EXT_ORDINAL,
     EXT_PUT_BATCH,
@@ -89,7 +91,7 @@ def test_every_reply_follows_its_request() -> None:
 def test_every_command_that_clients_send_has_an_example() -> None:
     kinds = {type(feed(CommandDecoder(), [example_bytes(line)])[0]) for line in EXAMPLES if line[0] == ">"}
     reads = {Get, GetFiltered, Fetch, ReportTypes, GetOffset}
-    assert kinds == {Put, PutBatch, *reads, Stats, Version, TransactionCommand, Decide}
+    assert kinds == {Put, PutBatch, *reads, Stats, Version, TransactionCommand, Decide, GroupRequest}
 
 
 def test_the_announced_extensions_are_all_there_are() -> None:
@@ -111,6 +113,7 @@ def test_the_announced_extensions_are_all_there_are() -> None:
         EXT_COPY,
         EXT_STATE,
         EXT_FILE,
+        EXT_GROUP,
     }
 
 

@@ -1,0 +1,425 @@
+"""Membership of a group that the brokers of a list keep themselves, and the group's offsets there.
+
+A consumer joins the group at every broker of the list. Each broker gives away its own partitions only, and stores the
+offsets in them: two members never own one partition, and a list of brokers may change without any offset being lost.
+Members compute the assignment from the members that all brokers know.
+
+A thread for each broker prolongs the session there, and detects changes. While a broker is away, its partitions are not
+read after the session at it has ended, and nothing is assigned anew.
+
+Source: docs/client.md, "Consumers"; docs/protocol.md, "group"; docs/adr/0042-groups-at-brokers.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Final
+
+from metaq.backends.metaq.group_requests import (
+    ConsumerIdTaken,
+    GroupBody,
+    LocalPartition,
+    NotNow,
+    StoredOffset,
+    ask_group,
+    offset_rows,
+)
+from metaq.backends.metaq.pool import SessionPool
+from metaq.client.groups.ownership.membership import topic_partitions
+from metaq.client.offsets import GroupOffset
+from metaq.client.sql_offsets import SqliteOffsets
+from metaq.discovery.base import Directory
+from metaq.discovery.zk_groups import GroupView
+from metaq.errors import ConsumerIdInUse, MetaqError
+from metaq.model import Address, TopicPartition
+from metaq.net.clock import Clock
+
+ANSWER_S: Final = 5.0
+"""Longest wait for the answer of a broker."""
+
+BEAT_S: Final = 1.0
+"""Most seconds between two requests to a broker: a member learns of changes after this time."""
+
+REFRESH_S: Final = 5.0
+"""Seconds between two checks for new partitions."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Who asks. ``token`` is new for each consumer object, so that a successor with the same id is another owner."""
+
+    group: str
+    consumer_id: str
+    topics: tuple[str, ...]
+    session_s: float
+    token: str
+
+
+class _BrokerLink:
+    """The membership at one broker. Thread-safe; one request at a time, so that answers are never out of order."""
+
+    def __init__(self, address: Address, member: Member, pool: SessionPool, clock: Clock) -> None:
+        self.address = address
+        self._member, self._pool, self._clock = member, pool, clock
+        self._asking = threading.Lock()
+        self._owned: dict[LocalPartition, float] = {}  # and until when that is certain
+        self._claimed: frozenset[LocalPartition] = frozenset()
+        self._seen: object = None
+        self.away = False
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, on_change: Callable[[], None], on_taken: Callable[[], None]) -> None:
+        """Prolong the session from now on. ``on_taken``: another consumer has this one's id."""
+        name = f"metaq-group-{self._member.group}-{self.address}"
+        self._thread = threading.Thread(target=self._run, args=(on_change, on_taken), name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self, on_change: Callable[[], None], on_taken: Callable[[], None]) -> None:
+        while not self._stopped.wait(min(BEAT_S, self._member.session_s / 5)):
+            before = self._seen
+            try:
+                self.join()
+            except ConsumerIdInUse:
+                on_taken()
+            except MetaqError as error:
+                if not self.away and not self._stopped.is_set():
+                    text = "group %s: broker %s cannot be asked: its partitions are not read, positions are kept: %s"
+                    _LOG.warning(text, self._member.group, self.address, error)
+                self.away = True
+                continue
+            if self.away or self._seen != before or self._owned.keys() != self._claimed:
+                on_change()
+            self.away = False
+
+    def join(self) -> Mapping[str, list[str]]:
+        """Join the group, or prolong the session; return the members and their topics.
+
+        Raises:
+            ConsumerIdInUse: The broker knows another consumer with this id.
+        """
+        me = self._member
+        with self._asking:
+            sent_s = self._clock.monotonic()
+            body = self._ask(
+                "join", consumer=me.consumer_id, session_ms=round(me.session_s * 1000), topics=list(me.topics)
+            )
+            self._note_owned(body.places("owned"), sent_s)
+            members = body.members()
+            self._seen = members, body.text("generation")
+        return members
+
+    def claim(self, places: Collection[LocalPartition]) -> set[LocalPartition]:
+        """Own exactly ``places``, as far as they are free; return what this consumer owns now."""
+        with self._asking:
+            sent_s = self._clock.monotonic()
+            self._owned = {place: until_s for place, until_s in self._owned.items() if place in places}
+            body = self._ask("claim", partitions=list(places))
+            self._note_owned(body.places("owned"), sent_s)
+            self._claimed = frozenset(self._owned)
+            return set(self._owned)
+
+    def release(self, places: Collection[LocalPartition]) -> None:
+        with self._asking:
+            self._owned = {place: until_s for place, until_s in self._owned.items() if place not in places}
+            self._claimed -= set(places)
+            self._ask("release", partitions=list(places))
+
+    def until_s(self, place: LocalPartition) -> float:
+        return self._owned.get(place, -inf)
+
+    def owned_now(self) -> set[LocalPartition]:
+        self.join()
+        return set(self._owned)
+
+    def load(self, places: Collection[LocalPartition]) -> dict[LocalPartition, StoredOffset]:
+        return self._ask("load", partitions=list(places)).offsets("offsets")
+
+    def save(
+        self, offsets: Mapping[LocalPartition, StoredOffset], expected: Mapping[LocalPartition, StoredOffset] | None
+    ) -> dict[LocalPartition, StoredOffset]:
+        """Save offsets; return the stored ones of partitions where they are not expected, or that others own."""
+        compared = {} if expected is None else {"expected": offset_rows(expected)}
+        return self._ask("save", offsets=offset_rows(offsets), **compared).offsets("changed")
+
+    def _note_owned(self, places: Iterable[LocalPartition], sent_s: float) -> None:
+        self._owned = dict.fromkeys(places, sent_s + self._member.session_s)
+
+    def _ask(self, action: str, **fields: object) -> GroupBody:
+        me = self._member
+        try:
+            with self._pool.lease(self.address) as session:
+                return ask_group(session, action, me.group, token=me.token, **fields)
+        except ConsumerIdTaken:
+            raise ConsumerIdInUse(me.group, me.consumer_id, str(self.address)) from None
+
+    def stop(self) -> None:
+        """End the thread; return without waiting for it."""
+        self._stopped.set()
+
+    def leave(self) -> None:
+        """Leave the group at once, if the broker can be asked."""
+        self.stop()
+        if self._thread is not None:
+            self._thread.join(2 * ANSWER_S)
+        if not self.away:
+            with suppress(MetaqError), self._asking:
+                self._ask("leave")
+
+
+class BrokerMembership:
+    """The membership of ``member`` at all brokers of ``directory``. One thread at a time, beside the links' own.
+
+    All methods raise ``MetaqError``.
+    """
+
+    registry = "the brokers"
+    exclusive = True
+    connected = True
+    refresh_s: float | None = REFRESH_S
+
+    def __init__(self, directory: Directory, pool: SessionPool, member: Member, clock: Clock) -> None:
+        self.group, self.consumer_id = member.group, member.consumer_id
+        self._directory, self._member, self._clock = directory, member, clock
+        self._pool = pool.hurried(ANSWER_S)
+        self._links: dict[int | str, _BrokerLink] = {}
+        self._on_change: Callable[[], None] = lambda: None
+        self._on_lost: Callable[[], None] = lambda: None
+        self.registered = False
+
+    def start(self, on_change: Callable[[], None], on_lost: Callable[[], None]) -> None:
+        """Set the callbacks. ``on_lost`` is called when another consumer has this one's id."""
+        self._on_change, self._on_lost = on_change, on_lost
+
+    def register(self) -> None:
+        """Join the group at all brokers.
+
+        Raises:
+            ConsumerIdInUse: A broker knows another consumer with this id.
+        """
+        self._join()
+        self.registered = True
+
+    def _join(self) -> list[Mapping[str, list[str]]]:
+        """Join at all brokers of the list; return the members that each of them knows."""
+        brokers = self._directory.brokers()
+        for broker in [one for one, link in self._links.items() if brokers.get(int(one)) != link.address]:
+            self._links.pop(broker).stop()
+        found = []
+        for broker, address in brokers.items():
+            link = self._links.get(broker)
+            if link is None:
+                link = _BrokerLink(address, self._member, self._pool, self._clock)
+                found.append(link.join())
+                self._links[broker] = link
+                link.start(self._on_change, self._taken)
+            else:
+                found.append(link.join())
+        return found
+
+    def _taken(self) -> None:
+        self.registered = False
+        self._on_lost()
+        self._on_change()
+
+    def view(self) -> GroupView:
+        """Return the members that all brokers know, and all partitions.
+
+        A member that a broker does not know uses another list, or has just come: it gets no partitions yet.
+        """
+        lists = self._join()
+        common = set.intersection(*(set(members) for members in lists))
+        members = {consumer: lists[0][consumer] for consumer in common}
+        return GroupView(members, topic_partitions(self._directory, self._member.topics))
+
+    def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Claim ``partitions``; return those that this consumer owns now, none of brokers that are away."""
+        wanted = self._by_broker(partitions)
+        found: set[TopicPartition] = set()
+        for broker, link in self._links.items():
+            there = wanted.get(broker, {})
+            try:
+                owned = link.claim(list(there))
+            except MetaqError as error:
+                if not error.retryable:
+                    raise
+                _LOG.info("group %s: nothing is claimed at broker %s: %s", self.group, link.address, error)
+                continue
+            found |= {there[place] for place in owned if place in there}
+        return found
+
+    def owned_now(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return the partitions that this consumer owns. Those of a broker that is away count: it decides itself when
+        it is asked to save.
+        """
+        found: set[TopicPartition] = set()
+        for broker, there in self._by_broker(partitions).items():
+            try:
+                owned = self.link(broker).owned_now()
+            except ConsumerIdInUse:
+                owned = set()
+            except MetaqError as error:
+                if not error.retryable:
+                    raise
+                owned = set(there)
+            found |= {there[place] for place in owned if place in there}
+        return found
+
+    def until_s(self, where: TopicPartition) -> float:
+        """Until when the partition's broker certainly gives it to no other consumer."""
+        link = self._links.get(where.partition.broker)
+        return link.until_s(_local(where)) if link is not None and self.registered else -inf
+
+    def release(self, partitions: Collection[TopicPartition]) -> None:
+        for broker, there in self._by_broker(partitions).items():
+            self.link(broker).release(list(there))
+
+    def close(self) -> None:
+        """Leave the group at all brokers that can be asked."""
+        for link in self._links.values():
+            link.stop()
+        for link in self._links.values():
+            link.leave()
+        self._links.clear()
+        self.registered = False
+        self._pool.end()
+
+    def link(self, broker: int | str) -> _BrokerLink:
+        """Return the membership at a broker.
+
+        Raises:
+            MetaqError: It is not in the list now.
+        """
+        link = self._links.get(broker)
+        if link is None:
+            raise NotNow(f"broker {broker}", "this consumer is no member there")
+        return link
+
+    def _by_broker(self, partitions: Iterable[TopicPartition]) -> dict[int | str, dict[LocalPartition, TopicPartition]]:
+        found: dict[int | str, dict[LocalPartition, TopicPartition]] = {}
+        for where in partitions:
+            found.setdefault(where.partition.broker, {})[_local(where)] = where
+        return found
+
+
+class BrokerOffsets:
+    """The offsets of the group of ``membership``, each at its partition's broker. A ``ConditionalStorage`` and an
+    ``IncarnationStorage``.
+
+    ``local``: this machine's offsets from the time when its brokers kept no groups. They apply to partitions without an
+    offset at the broker, and are stored there at once.
+    """
+
+    def __init__(self, membership: BrokerMembership, local: Callable[[], SqliteOffsets | None]) -> None:
+        self._membership, self._local = membership, local
+
+    def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
+        found = self._offsets(partitions)
+        missing = [where for where in partitions if where not in found or found[where].offset is None]
+        if missing and self._take_local(group, missing):
+            found |= self._offsets(missing)
+        return {where: GroupOffset.parse(stored.offset) for where, stored in found.items() if stored.offset is not None}
+
+    def _take_local(self, group: str, missing: Collection[TopicPartition]) -> bool:
+        """Store this machine's offsets in ``missing`` at the brokers; return whether there were any."""
+        local = self._local()
+        if local is None:
+            return False
+        try:
+            offsets, incarnations = local.load(group, missing), local.incarnations(group, missing)
+        finally:
+            local.close()
+        if not offsets:
+            return False
+        named = ", ".join(map(str, sorted(offsets)))
+        _LOG.info("group %s: the offsets that this machine has stored move to the brokers: %s", group, named)
+        self._save({where: _stored(offset, incarnations.get(where)) for where, offset in offsets.items()}, {})
+        return True
+
+    def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
+        """Store ``offsets`` of partitions that no other consumer owns."""
+        self._save_owned({where: _stored(offset) for where, offset in offsets.items()})
+
+    def save_if_unchanged(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        expected: Mapping[TopicPartition, GroupOffset | None],
+    ) -> dict[TopicPartition, GroupOffset | None]:
+        """Store the offsets that are unchanged, of partitions that no other consumer owns; return the stored ones of
+        the others. All brokers are tried before one that is away raises an error.
+        """
+        known = {where: _stored(offset) for where in offsets if (offset := expected.get(where)) is not None}
+        changed = self._save({where: _stored(offset) for where, offset in offsets.items()}, known)
+        return {
+            where: None if stored.offset is None else GroupOffset.parse(stored.offset)
+            for where, stored in changed.items()
+        }
+
+    def incarnations(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
+        found = self._offsets(partitions)
+        return {where: stored.incarnation for where, stored in found.items() if stored.incarnation is not None}
+
+    def save_incarnations(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, GroupOffset],
+        incarnations: Mapping[TopicPartition, str | None],
+    ) -> None:
+        """Store both, of partitions that no other consumer owns. An unknown incarnation leaves the stored one."""
+        places = offsets.keys() | incarnations.keys()
+        self._save_owned({where: _stored(offsets.get(where), incarnations.get(where)) for where in places})
+
+    def close(self) -> None:
+        """Do nothing: the membership closes the connections."""
+
+    def _save_owned(self, offsets: Mapping[TopicPartition, StoredOffset]) -> None:
+        if refused := self._save(offsets, None):
+            named = ", ".join(map(str, sorted(refused)))
+            raise NotNow(self._membership.registry, f"another consumer owns {named}")
+
+    def _save(
+        self, offsets: Mapping[TopicPartition, StoredOffset], expected: Mapping[TopicPartition, StoredOffset] | None
+    ) -> dict[TopicPartition, StoredOffset]:
+        changed: dict[TopicPartition, StoredOffset] = {}
+        failure: MetaqError | None = None
+        for broker, there in self._membership._by_broker(offsets).items():
+            new = {place: offsets[where] for place, where in there.items()}
+            known = None if expected is None else {p: expected[w] for p, w in there.items() if w in expected}
+            try:
+                found = self._membership.link(broker).save(new, known)
+            except MetaqError as error:
+                failure = error
+            else:
+                changed |= {there[place]: stored for place, stored in found.items()}
+        if failure is not None:
+            raise failure
+        return changed
+
+    def _offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredOffset]:
+        found: dict[TopicPartition, StoredOffset] = {}
+        for broker, there in self._membership._by_broker(partitions).items():
+            stored: Mapping[LocalPartition, Any] = self._membership.link(broker).load(list(there))
+            found |= {there[place]: offset for place, offset in stored.items()}
+        return found
+
+
+def new_token() -> str:
+    """Return a new token."""
+    return uuid.uuid4().hex
+
+
+def _local(where: TopicPartition) -> LocalPartition:
+    return where.topic, where.partition.index
+
+
+def _stored(offset: GroupOffset | None, incarnation: str | None = None) -> StoredOffset:
+    return StoredOffset(None if offset is None else str(offset), incarnation)

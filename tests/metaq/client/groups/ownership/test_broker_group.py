@@ -1,0 +1,169 @@
+"""Groups that brokers keep, with real brokers: members share partitions, and none is owned twice."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fix_broker import DEADLINE_S, RunningBroker, StartBroker, wait_until, write_ini
+
+from metaq import AsyncMetaQ, MetaQ
+from metaq.client.group_consumer import GroupConsumer
+from metaq.client.groups.metaq_group import state_folder
+from metaq.client.offsets import GroupOffset
+from metaq.client.sql_offsets import SqliteOffsets
+from metaq.errors import ConsumerIdInUse
+from metaq.model import Partition, TopicPartition
+
+pytestmark = pytest.mark.process
+
+QUICK: dict[str, Any] = {"poll_max_s": 0.05, "session_s": 2.0, "save_s": 0.2, "drain_s": 1.0}
+PARTITIONS = 4
+
+
+@pytest.fixture
+def brokers(start_broker: StartBroker, tmp_path: Path) -> list[RunningBroker]:
+    """Two brokers with two partitions each."""
+    topics = "[topic=t]\nnumPartitions=2\n"
+    return [
+        start_broker("start", "-f", write_ini(tmp_path / str(number), topics, brokerId=number)) for number in range(2)
+    ]
+
+
+@pytest.fixture
+def mq(brokers: list[RunningBroker], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MetaQ]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with MetaQ(",".join(str(broker.address) for broker in brokers)) as mq:
+        yield mq
+
+
+def send(mq: MetaQ, *texts: str) -> None:
+    producer = mq.producer()
+    for number, text in enumerate(texts):
+        producer.send("t", text, partition=Partition(number % 2, number // 2 % 2))
+
+
+@contextmanager
+def reading(consumer: GroupConsumer, found: list[str]) -> Iterator[GroupConsumer]:
+    """Read messages in a thread."""
+    with consumer:
+        thread = threading.Thread(target=consumer.run, args=(lambda message: found.append(message.data.decode()),))
+        thread.start()
+        try:
+            yield consumer
+        finally:
+            consumer.stop()
+            thread.join()
+
+
+def test_members_share_the_partitions_and_hand_them_over(mq: MetaQ) -> None:
+    one: list[str] = []
+    two: list[str] = []
+    send(mq, *(f"a{number}" for number in range(8)))
+    with reading(mq.consumer("g", ["t"], **QUICK), one) as first:
+        wait_until(lambda: len(one) == 8, "the only member has all partitions")
+        with reading(mq.consumer("g", ["t"], **QUICK), two) as second:
+            wait_until(lambda: (len(first.assignment), len(second.assignment)) == (2, 2), "they are shared")
+            send(mq, *(f"b{number}" for number in range(8)))
+            wait_until(lambda: len(one) + len(two) == 16, "all is read")
+            assert len(two) == 4
+        wait_until(lambda: len(first.assignment) == PARTITIONS, "the second one has left")
+        send(mq, *(f"c{number}" for number in range(8)))
+        wait_until(lambda: len(one) + len(two) == 24, "all is read")
+    assert len({*one, *two}) == 24
+    assert mq.cluster.groups() == ["g"]
+    assert all(one.position == one.end for one in mq.cluster.lag("g"))
+    assert not list(state_folder(mq.consumers.name).glob("*.sqlite")), "no offset is on this machine"
+
+
+def test_start_is_for_partitions_that_the_group_has_never_read(mq: MetaQ) -> None:
+    send(mq, "old", "old", "old", "old")
+    with mq.consumer("g", ["t"], start="latest", **QUICK) as consumer:
+        wait_until(lambda: len(consumer.assignment) == PARTITIONS, "it has begun")
+        wait_until(lambda: None not in [one.position for one in mq.cluster.lag("g", ["t"])], "the start is saved")
+    send(mq, "a", "b", "c", "d")
+    with mq.consumer("g", ["t"], start="latest", **QUICK) as consumer:
+        found: list[str] = []
+        wait_until(
+            lambda: found.extend(m.data.decode() for m in consumer.fetch(timeout=0.1)) or len(found) == 4, "all comes"
+        )
+    assert sorted(found) == ["a", "b", "c", "d"]
+
+
+def test_a_broker_that_returns_has_the_offsets_and_gives_nothing_away(
+    mq: MetaQ, brokers: list[RunningBroker], start_broker: StartBroker, tmp_path: Path
+) -> None:
+    found: list[str] = []
+    send(mq, "a", "b", "c", "d")
+    with reading(mq.consumer("g", ["t"], **QUICK), found):
+        wait_until(lambda: len(found) == 4, "all is read")
+        wait_until(lambda: not any(one.bytes_behind for one in mq.cluster.lag("g")), "all is saved")
+        brokers[1].process.kill()
+        brokers[1].process.wait()
+        with MetaQ(str(brokers[0].address)) as near:
+            near.producer().send("t", "e", partition=Partition(0, 0))
+        wait_until(lambda: "e" in found, "the other broker's partitions are read")
+        again = start_broker("start", "-f", tmp_path / "1" / "server.ini", "--port", str(brokers[1].address.port))
+        assert again.address == brokers[1].address
+        mq.producer().send("t", "f", partition=Partition(1, 0))
+        wait_until(lambda: "f" in found, "the broker's partitions are read again")
+    assert sorted(set(found)) == sorted(found), "nothing comes twice"
+
+
+def test_two_programs_with_one_id(mq: MetaQ) -> None:
+    with mq.consumer("g", ["t"], consumer_id="id", **QUICK) as first:
+        wait_until(lambda: len(first.assignment) == PARTITIONS, "it is a member")
+        second = mq.consumer("g", ["t"], consumer_id="id", **(QUICK | {"session_s": 0.2}))
+        with pytest.raises(ConsumerIdInUse, match="'g_id' is running already"), second:
+            second.fetch(timeout=10)
+
+
+def test_the_offsets_of_this_machine_move_to_the_brokers(mq: MetaQ) -> None:
+    send(mq, "a", "b", "c", "d")
+    where = TopicPartition("t", Partition(0, 0))
+    end = mq.cluster.lag("g", ["t"])[0].end
+    folder = state_folder(mq.consumers.name)
+    folder.mkdir(parents=True)
+    local = SqliteOffsets(folder / "offsets.sqlite")
+    local.save("g", {where: GroupOffset(end)})
+    local.close()
+    found: list[str] = []
+    with reading(mq.consumer("g", ["t"], **QUICK), found):
+        wait_until(lambda: len(found) == 3, "the others are read")
+    assert sorted(found) == ["b", "c", "d"]
+    assert next(one.position for one in mq.cluster.lag("g")) == end
+
+
+def test_a_reset_of_a_group_that_is_not_running(mq: MetaQ) -> None:
+    send(mq, "a", "b", "c", "d")
+    found: list[str] = []
+    with reading(mq.consumer("g", ["t"], **QUICK), found):
+        wait_until(lambda: len(found) == 4, "all is read")
+        with pytest.raises(ValueError, match="has running consumers"):
+            mq.cluster.reset("g", mq.cluster.plan_reset("g", "t", "earliest"))
+    mq.cluster.reset("g", mq.cluster.plan_reset("g", "t", "earliest"))
+    with reading(mq.consumer("g", ["t"], **QUICK), found):
+        wait_until(lambda: len(found) == 8, "all is read again")
+
+
+def test_asyncio_members_share_the_partitions(mq: MetaQ) -> None:
+    async def read() -> list[str]:
+        found: list[str] = []
+        async with AsyncMetaQ(mq.consumers.name) as client:
+            first, second = (client.consumer("g", ["t"], **QUICK) for _ in range(2))
+            async with first, second:
+                while len(first.assignment) != 2 or len(second.assignment) != 2:
+                    await asyncio.sleep(0.05)
+                send(mq, "a", "b", "c", "d")
+                while len(found) < 4:
+                    for consumer in (first, second):
+                        found += [message.data.decode() for message in await consumer.fetch(timeout=0.2)]
+        return found
+
+    assert sorted(asyncio.run(asyncio.wait_for(read(), DEADLINE_S))) == ["a", "b", "c", "d"]
+    assert not any(one.bytes_behind for one in mq.cluster.lag("g"))
