@@ -5,13 +5,13 @@
   all topics where messages of all wait
 * transactions (``transaction``, ``decide``): who may publish to at least one topic; to end a branch, to decide about a
   query or to let it be forgotten, to all of its topics
-* ``stats``: who may publish or subscribe to at least one topic
+* ``stats``, lists of groups: who may publish or subscribe to at least one topic
 
 ``version`` and ``quit`` are always allowed. The lists of the configuration in effect at the command apply.
 
 If clients need accounts, an account belongs to a client if its access key is a name in the client's certificate, or if
 it lists the client's address. Publishing needs ``PUB``, subscribing ``SUB``; for topics that are hidden from users, the
-account must name them. Any account allows ``stats`` and transactions.
+account must name them. Any account allows ``stats``, the lists of groups, and transactions.
 
 Source: docs/operations.md, "Who may do what".
 """
