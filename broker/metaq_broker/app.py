@@ -54,7 +54,7 @@ from metaq_broker.start_errors import listen_fault
 from metaq_broker.statistics import Statistics
 from metaq_broker.text.extensions import broker_version
 from metaq_broker.text.groups.group_commands import GroupCommands
-from metaq_broker.text.groups.group_state import Groups
+from metaq_broker.text.groups.group_state import KeptGroups
 from metaq_broker.text.peer import TextPeer
 from metaq_broker.text.refusals import RefusalTexts
 from metaq_broker.text.session import TextServices
@@ -188,7 +188,7 @@ class Broker:
 
     def _open_groups(self) -> None:
         """Read the consumer groups. A broker with a role has none: they are not copied to its peer."""
-        self._groups: Groups | None = None
+        self._groups: KeptGroups | None = None
         if self.config.role is not None:
             return
         path = Path(self.config.system.data_path) / GROUPS_NAME
@@ -197,7 +197,7 @@ class Broker:
         except (MetaqError, OSError) as error:
             raise StartFailed(f"consumer groups: {error}") from error
         self._closing.callback(table.close)
-        self._groups = Groups(table, self._clock.monotonic)
+        self._groups = KeptGroups(table, self._clock.monotonic)
 
     def _bind(self) -> None:
         host, port = self.config.system.bind_address, self.config.system.server_port

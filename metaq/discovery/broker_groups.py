@@ -75,6 +75,10 @@ class BrokerGroupStore:
                 named = ", ".join(f"{topic}/{broker}-{index}" for topic, index in sorted(changed))
                 raise StoreFailed(f"group {group!r} at broker {address}", f"consumers own {named}")
 
+    def forget(self, group: str) -> None:
+        """Remove the group and its offsets. Raises ``MetaqError`` if it has members."""
+        self._ask_all("forget", group)
+
     def _offsets(self, group: str) -> dict[TopicPartition, GroupOffset]:
         return {
             TopicPartition(topic, Partition(broker, index)): GroupOffset.parse(stored.offset)

@@ -149,14 +149,14 @@ class BrokerProcess(LocalBroker):
         self._release()
 
     def clear(self) -> None:
-        """Delete all topics; if that is not possible, restart the broker with an empty folder on the same ports."""
+        """Delete all topics and groups; if that is not possible, restart the broker with an empty folder on the same ports."""
         if not (self.running and self._is_emptied()):
             self.kill()
             shutil.rmtree(self.folder / "data", ignore_errors=True)
             self.start()
 
     def _is_emptied(self) -> bool:
-        """Roll back prepared branches and delete all topics; return whether that succeeded."""
+        """Roll back prepared branches, delete all topics and forget all groups; return whether that succeeded."""
         from metaq.client.metaq import MetaQ
         from metaq.client.rocketmq.client import RocketMQ
 
@@ -166,9 +166,23 @@ class BrokerProcess(LocalBroker):
                     mq.rollback(prepared.xid)
                 for topic in {*mq.cluster.topics(), *rocketmq.cluster.topics()}:
                     rocketmq.cluster.delete_topic(topic)
+                self._forget_groups()
                 return not (mq.cluster.topics() or rocketmq.cluster.topics())
         except MetaqError:
             return False
+
+    def _forget_groups(self) -> None:
+        from metaq.backends.metaq.pool import SessionPool
+        from metaq.discovery.broker_groups import BrokerGroupStore
+        from metaq.discovery.fixed import FixedDirectory
+
+        pool = SessionPool()
+        try:
+            store = BrokerGroupStore(FixedDirectory([self.address], pool), pool)
+            for group in store.groups():
+                store.forget(group)
+        finally:
+            pool.close()
 
     def _announced(self, process: subprocess.Popen[bytes]) -> tuple[Address, Address]:
         """Return the addresses in the broker's start message."""

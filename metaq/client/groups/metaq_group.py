@@ -18,7 +18,7 @@ from metaq.client.groups.deliveries import Delivery, parked_delivery
 from metaq.client.groups.fetchers import Fetchers
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.groups.ownership.bounded import bounded
-from metaq.client.groups.ownership.broker_group import BrokerMembership, Member, new_token
+from metaq.client.groups.ownership.broker_group import BrokerMembership, BrokerMember, new_token
 from metaq.client.groups.ownership.coordinator import CoordinatorSettings, MemberCoordinator, Starts
 from metaq.client.groups.ownership.incarnations import Incarnations, StoredOffsets
 from metaq.client.groups.ownership.last_consumed import LastConsumed
@@ -166,7 +166,7 @@ class MetaqCore(ConsumerCore[Delivery]):
         lone = LoneMembership(cluster.directory, options.group, self.consumer_id, options.topics, lock)
         if offsets is not None:
             return lone, offsets
-        member = Member(options.group, self.consumer_id, tuple(options.topics), options.session_s, new_token())
+        member = BrokerMember(options.group, self.consumer_id, tuple(options.topics), options.session_s, new_token())
         shared = BrokerMembership(cluster.directory, cluster.pool, member, cluster.pool.clock)
         listed = ListedMembership(cluster.directory, cluster.pool, shared, lone)
         return listed, bounded(ListedOffsets(listed, shared, folder / "offsets.sqlite"))

@@ -10,6 +10,7 @@ release     token, partitions
 load        partitions                                                     offsets
 save        token, offsets, expected                                       changed
 list                                                                       members, offsets
+forget      forget the group and its offsets; refused while it has members
 names                                                                      names: all groups; GROUP is any
 ==========  =============================================================  =========================================
 

@@ -1,4 +1,4 @@
-"""The command ``group``: requests about consumer groups become calls of ``Groups``, and their results JSON.
+"""The command ``group``: requests about consumer groups become calls of ``KeptGroups``, and their results JSON.
 
 Answers to ``claim`` and ``save`` are sent when everything is on the disk.
 """
@@ -22,7 +22,7 @@ from metaq.protocols.text.group_bodies import (
     offset_rows,
 )
 from metaq.statuses import BAD_REQUEST, CONFLICT, FAILED, FORBIDDEN, NOT_FOUND, OK, UNAVAILABLE
-from metaq_broker.text.groups.group_state import GroupRefused, Groups, IdTaken, NotMember
+from metaq_broker.text.groups.group_state import GroupRefused, KeptGroups, IdTaken, NotMember
 from metaq_broker.text.refusals import Refused
 
 Answer = Callable[[int, str], None]
@@ -46,7 +46,7 @@ _OFF: Final = "this broker keeps no consumer groups: it has a role in replicatio
 class GroupCommands:
     """Carries out ``group`` commands on the event loop. ``groups`` is ``None`` at a broker without groups."""
 
-    def __init__(self, groups: Groups | None) -> None:
+    def __init__(self, groups: KeptGroups | None) -> None:
         self._groups = groups
 
     def carry_out(self, request: GroupRequest, may_subscribe: MaySubscribe, answer: Answer) -> None:
@@ -78,11 +78,12 @@ class GroupCommands:
 
         groups.table.when_durable(durable)
 
-    def _result(self, groups: Groups, request: GroupRequest, may_subscribe: MaySubscribe) -> tuple[int, str, bool]:
+    def _result(self, groups: KeptGroups, request: GroupRequest, may_subscribe: MaySubscribe) -> tuple[int, str, bool]:
         """Return code and text, and whether they must wait until all changes are on the disk."""
         name, body = request.group, decode_body(request.body)
         _check(name)
-        for topic in _topics(request.action, body):
+        forgotten = {topic for topic, _ in groups.offsets(name)} if request.action == "forget" else set()
+        for topic in _topics(request.action, body) | forgotten:
             _check(topic)
             if (refused := may_subscribe(topic)) is not None:
                 return FORBIDDEN, refused.text, False
@@ -110,16 +111,19 @@ class GroupCommands:
                 fields = {"offsets": offset_rows(groups.load(name, body.places("partitions")))}
             case "save":
                 fields = {"changed": offset_rows(_save(groups, name, body))}
+            case "forget":
+                groups.forget(name)
+                fields = {}
             case "names":
                 fields = {"names": groups.names()}
             case "list":
                 fields = {"members": groups.members(name), "offsets": offset_rows(groups.offsets(name))}
             case _:
                 raise ValueError(f"group: unknown action {request.action[:40]!r}")
-        return OK, encode_body(**fields).decode(), request.action in ("claim", "save")
+        return OK, encode_body(**fields).decode(), request.action in ("claim", "save", "forget")
 
 
-def _save(groups: Groups, name: str, body: GroupBody) -> dict[LocalPartition, StoredOffset]:
+def _save(groups: KeptGroups, name: str, body: GroupBody) -> dict[LocalPartition, StoredOffset]:
     offsets, expected = body.offsets("offsets"), body.offsets("expected") if body.has("expected") else None
     for stored in (*offsets.values(), *(expected or {}).values()):
         if stored.offset is not None:

@@ -64,7 +64,7 @@ class _Group:
     """Counts what other members must know: joined and departed members, partitions that have become free."""
 
 
-class Groups:
+class KeptGroups:
     """All groups of a broker. ``monotonic`` returns seconds of a clock that is never set."""
 
     def __init__(self, table: StateTable, monotonic: Callable[[], float]) -> None:
@@ -195,6 +195,22 @@ class Groups:
             group.offsets[place] = stored
             self._groups[name] = group
         return changed
+
+    def forget(self, name: str) -> None:
+        """Forget a group and its offsets.
+
+        Raises:
+            GroupRefused: It has members.
+        """
+        if members := self.members(name):
+            raise GroupRefused(f"group {name} has members: {', '.join(sorted(members))}")
+        group = self._current(name)
+        for token in list(group.sessions):
+            self._end(name, group, token)
+        for place in group.offsets:
+            self.table.delete(_key(_OFFSET, name, place))
+        group.offsets.clear()
+        self._forget_empty(name, group)
 
     def names(self) -> list[str]:
         """Return the groups with members or offsets."""

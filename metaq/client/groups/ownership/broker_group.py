@@ -53,7 +53,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class BrokerMember:
     """Who asks. ``token`` is new for each consumer object, so that a successor with the same id is another owner."""
 
     group: str
@@ -66,7 +66,7 @@ class Member:
 class _BrokerLink:
     """The membership at one broker. Thread-safe; one request at a time, so that answers are never out of order."""
 
-    def __init__(self, address: Address, member: Member, pool: SessionPool, clock: Clock) -> None:
+    def __init__(self, address: Address, member: BrokerMember, pool: SessionPool, clock: Clock) -> None:
         self.address = address
         self._member, self._pool, self._clock = member, pool, clock
         self._asking = threading.Lock()
@@ -186,7 +186,7 @@ class BrokerMembership:
     connected = True
     refresh_s: float | None = REFRESH_S
 
-    def __init__(self, directory: Directory, pool: SessionPool, member: Member, clock: Clock) -> None:
+    def __init__(self, directory: Directory, pool: SessionPool, member: BrokerMember, clock: Clock) -> None:
         self.group, self.consumer_id = member.group, member.consumer_id
         self._directory, self._member, self._clock = directory, member, clock
         self._pool = pool.hurried(ANSWER_S)
@@ -310,7 +310,7 @@ class BrokerMembership:
         return found
 
 
-class BrokerOffsets:
+class OffsetsAtBrokers:
     """The offsets of the group of ``membership``, each at its partition's broker. A ``ConditionalStorage`` and an
     ``IncarnationStorage``.
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from metaq.backends.metaq.group_requests import keeps_groups
 from metaq.backends.metaq.pool import SessionPool
-from metaq.client.groups.ownership.broker_group import BrokerMembership, BrokerOffsets
+from metaq.client.groups.ownership.broker_group import BrokerMembership, OffsetsAtBrokers
 from metaq.client.groups.ownership.membership import LoneMembership
 from metaq.client.offsets import GroupOffset
 from metaq.client.sql_offsets import SqliteOffsets
@@ -114,7 +114,7 @@ class ListedOffsets:
     def __init__(self, membership: ListedMembership, shared: BrokerMembership, path: Path) -> None:
         self._membership = membership
         self._local, self._path = SqliteOffsets(path), path
-        self._shared = BrokerOffsets(shared, lambda: self._local if path.exists() else None)
+        self._shared = OffsetsAtBrokers(shared, lambda: self._local if path.exists() else None)
 
     @property
     def _storage(self) -> Any:

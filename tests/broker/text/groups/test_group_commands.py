@@ -9,7 +9,7 @@ from manual_loop import Steps
 from metaq_broker.clock import ManualClock
 from metaq_broker.log.state.state_table import StateTable
 from metaq_broker.text.groups.group_commands import GroupCommands, anybody
-from metaq_broker.text.groups.group_state import Groups
+from metaq_broker.text.groups.group_state import KeptGroups
 from metaq_broker.text.refusals import Refused
 from stored import QuickFiles
 
@@ -21,7 +21,7 @@ class Setting:
     def __init__(self, root: Path) -> None:
         self.steps = Steps()
         table = StateTable.open(QuickFiles(), root / "groups", self.steps)
-        self.commands = GroupCommands(Groups(table, ManualClock().monotonic))
+        self.commands = GroupCommands(KeptGroups(table, ManualClock().monotonic))
         self.answers: list[tuple[int, str]] = []
 
     def ask(self, action: str, **fields: object) -> tuple[int, str]:

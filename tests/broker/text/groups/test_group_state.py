@@ -1,4 +1,4 @@
-"""Groups at a broker: who owns a partition, until when, and whose offsets are stored."""
+"""KeptGroups at a broker: who owns a partition, until when, and whose offsets are stored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from manual_loop import Steps
 from metaq_broker.clock import ManualClock
 from metaq_broker.log.state.state_table import StateTable
-from metaq_broker.text.groups.group_state import GroupRefused, Groups, IdTaken, NotMember
+from metaq_broker.text.groups.group_state import GroupRefused, KeptGroups, IdTaken, NotMember
 from stored import QuickFiles
 
 from metaq.protocols.text.group_bodies import StoredOffset
@@ -25,7 +25,7 @@ class Setting:
 
     def open(self) -> None:
         self.table = StateTable.open(QuickFiles(), self.root / "groups", Steps())
-        self.groups = Groups(self.table, self.clock.monotonic)
+        self.groups = KeptGroups(self.table, self.clock.monotonic)
 
     def restart(self) -> None:
         self.table.close()
@@ -158,6 +158,17 @@ def test_a_group_without_members_and_offsets_is_forgotten(setting: Setting) -> N
     setting.clock.advance(10_000)
     assert setting.groups.names() == []
     assert list(setting.table.items()) == []
+
+
+def test_a_group_without_members_can_be_forgotten(setting: Setting) -> None:
+    setting.join("a")
+    setting.groups.claim("g", "a", [T0])
+    setting.save("a", "1-10", None)
+    with pytest.raises(GroupRefused, match="has members: a"):
+        setting.groups.forget("g")
+    setting.restart()
+    setting.groups.forget("g")
+    assert (setting.groups.names(), list(setting.table.items())) == ([], [])
 
 
 def test_there_is_a_limit_and_ended_sessions_do_not_count(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
