@@ -18,7 +18,7 @@ from metaq.client.groups.deliveries import Delivery, parked_delivery
 from metaq.client.groups.fetchers import Fetchers
 from metaq.client.groups.options import ConsumerOptions
 from metaq.client.groups.ownership.bounded import bounded
-from metaq.client.groups.ownership.broker_group import BrokerMembership, BrokerMember, new_token
+from metaq.client.groups.ownership.broker_group import BrokerMember, BrokerMembership, new_token
 from metaq.client.groups.ownership.coordinator import CoordinatorSettings, MemberCoordinator, Starts
 from metaq.client.groups.ownership.incarnations import Incarnations, StoredOffsets
 from metaq.client.groups.ownership.last_consumed import LastConsumed

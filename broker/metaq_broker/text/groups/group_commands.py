@@ -22,7 +22,7 @@ from metaq.protocols.text.group_bodies import (
     offset_rows,
 )
 from metaq.statuses import BAD_REQUEST, CONFLICT, FAILED, FORBIDDEN, NOT_FOUND, OK, UNAVAILABLE
-from metaq_broker.text.groups.group_state import GroupRefused, KeptGroups, IdTaken, NotMember
+from metaq_broker.text.groups.group_state import GroupRefused, IdTaken, KeptGroups, NotMember
 from metaq_broker.text.refusals import Refused
 
 Answer = Callable[[int, str], None]

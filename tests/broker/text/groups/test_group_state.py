@@ -1,4 +1,4 @@
-"""KeptGroups at a broker: who owns a partition, until when, and whose offsets are stored."""
+"""Groups at a broker: who owns a partition, until when, and whose offsets are stored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from manual_loop import Steps
 from metaq_broker.clock import ManualClock
 from metaq_broker.log.state.state_table import StateTable
-from metaq_broker.text.groups.group_state import GroupRefused, KeptGroups, IdTaken, NotMember
+from metaq_broker.text.groups.group_state import GroupRefused, IdTaken, KeptGroups, NotMember
 from stored import QuickFiles
 
 from metaq.protocols.text.group_bodies import StoredOffset
