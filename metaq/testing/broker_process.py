@@ -149,7 +149,7 @@ class BrokerProcess(LocalBroker):
         self._release()
 
     def clear(self) -> None:
-        """Delete topics and groups; if that is not possible, restart the broker with an empty folder, on the same ports."""
+        """Delete topics and groups; if that fails, restart the broker with an empty folder on the same ports."""
         if not (self.running and self._is_emptied()):
             self.kill()
             shutil.rmtree(self.folder / "data", ignore_errors=True)
