@@ -31,6 +31,7 @@ from metaq_broker.rocketmq.messages.message_store import OnStored, OutgoingMessa
 from metaq_broker.rocketmq.refusals import invalid_parameter, unknown_topic
 from metaq_broker.rocketmq.sends.sends import born_host
 from metaq_broker.rocketmq.session import Call, RemotingSession
+from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS
 
 TIMEOUT_S: Final = 10.0
 """For the producer to take a reply."""
@@ -77,6 +78,9 @@ class Replies:
     def _reply(self, call: Call) -> RemotingCommand | None:
         command = call.request
         header = SendMessage.from_ext(command.ext, command.code)
+        if header.topic in NOT_WRITTEN_BY_CLIENTS:  # a reply is stored as it is, without the checks of sends
+            text = f"Sending message to topic[{header.topic}] is forbidden."
+            return command.reply(ResponseCode.NO_PERMISSION, _SENT, remark=text)
         settings = self._topics.settings(header.topic)
         if settings is None:
             refused = unknown_topic(header.topic)

@@ -11,6 +11,7 @@ import pytest
 from metaq_broker.log.engine.outcomes import StorageFailed
 from metaq_broker.rocketmq.groups.replies import Replies
 from metaq_broker.rocketmq.messages.message_store import OnStored, OutgoingMessage, StoredBatch
+from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS
 from remoting_brokers import BROKER, HERE, FakeSession, Front
 from remoting_headers import send_header
 
@@ -146,6 +147,13 @@ def test_replies_that_cannot_be_pushed(setting: Setting) -> None:
     assert setting.refused(REPLY, topic="never")[0] == 17
     assert "queueId[9] is illegal" in setting.refused(REPLY, queue_id=9)[1]
     assert setting.refused(REPLY, b"x" * 101)[0] == 13
+
+
+@pytest.mark.parametrize("topic", sorted(NOT_WRITTEN_BY_CLIENTS))
+def test_a_reply_is_not_stored_where_clients_do_not_send(setting: Setting, topic: str) -> None:
+    """A reply in the topic of delayed messages would be moved to any topic, whatever the account may write."""
+    setting.producer("1", "g")
+    assert setting.refused(REPLY, topic=topic) == (16, f"Sending message to topic[{topic}] is forbidden.")
 
 
 def test_the_newest_connection_of_a_client_gets_the_reply(setting: Setting) -> None:
