@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -9,7 +10,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 from weakref import WeakSet
 
 from metaq.client.sending.submissions import M, OnOverflow, P, S, Submissions
-from metaq.client.threads.thread_calls import InThreads, carry_out
+from metaq.client.threads.thread_calls import InThreads, begin_in_thread, carry_out
 from metaq.net.pool import Pool
 
 INTERRUPTED_S: Final = 5.0
@@ -118,9 +119,12 @@ class AsyncClient(ClosedByAsyncBlock[Blocking]):
         return made
 
     async def close(self, timeout: float | None = None) -> None:
-        """Close the client; see ``BlockingClient.close``."""
-        for made in list(self._made):
-            await made._end_with_client()
+        """Close the client; see ``BlockingClient.close``. A task that is cancelled meanwhile does not wait for it."""
+        try:
+            await asyncio.gather(*(made._end_with_client() for made in list(self._made)))
+        except BaseException:  # above all a cancelled task: a consumer waits for a broker that hangs
+            begin_in_thread(self._blocking.close, INTERRUPTED_S)
+            raise
         await super().close(timeout)
 
 

@@ -81,7 +81,7 @@ async def carry_out(function: Callable[..., object], *values: object) -> None:
     """Call a function that closes or ends something, even if the task is cancelled; a cancelled task does not wait for
     it.
     """
-    await asyncio.shield(_call(function, *values))
+    await asyncio.shield(begin_in_thread(function, *values))
 
 
 async def open_whole(open_: Callable[[], object], close: Callable[[], object]) -> None:
@@ -102,13 +102,13 @@ async def open_whole(open_: Callable[[], object], close: Callable[[], object]) -
         if late:
             close()
 
-    opening = _call(work)
+    opening = begin_in_thread(work)
     try:
         await asyncio.shield(opening)
     except asyncio.CancelledError:
         with lock:
             is_unwanted, was_open = True, is_open
-        ending = _call(close) if was_open else opening
+        ending = begin_in_thread(close) if was_open else opening
         await asyncio.wait([ending], timeout=CANCELLED_S)
         if ending.done():
             with suppress(Exception):  # the task is cancelled: this error does not matter
@@ -116,7 +116,9 @@ async def open_whole(open_: Callable[[], object], close: Callable[[], object]) -
         raise
 
 
-def _call(function: Callable[..., object], *values: object) -> asyncio.Future[object]:
-    """Call a function in a thread. The future is not a task, so cancelling all tasks of the loop does not affect it."""
+def begin_in_thread(function: Callable[..., object], *values: object) -> asyncio.Future[object]:
+    """Call a function in a thread, also if no task awaits the future. The future is not a task, so cancelling all tasks
+    of the loop does not affect it.
+    """
     context = contextvars.copy_context()
     return asyncio.get_running_loop().run_in_executor(None, lambda: context.run(function, *values))
