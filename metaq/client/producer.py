@@ -179,7 +179,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
             TopicNotFound: No broker accepts the topic.
             ValueError: ``partition`` is none of the topic's.
             TypeError: ``message`` is not a ``Message``.
-            BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: As ``backends.metaq.writing.put``.
+            BrokerError, ConnectionFailed, DeadlineExceeded, ProtocolError: As ``backends.metaq.puts.put``.
         """
         self.submissions.check_open()
         Message.require(message)

@@ -66,7 +66,7 @@ class Requests(Protocol):
 
 
 class RemotingServer:
-    """The sessions of one port, and their shared limits. ``session`` is the factory for ``net.Server``.
+    """The sessions of one port, and their shared limits. ``session`` is the factory for ``serve.server.Server``.
 
     Create it in the event loop that serves them.
     """

@@ -1,7 +1,7 @@
 """Checks one partition, changing nothing; repairs one that was checked.
 
-Both run ``log.loading.load`` with every segment examined, the check on a disk that only records changes. Before a
-repair cuts anything, it copies the bytes durably to files ``OFFSET.cut`` (bytes from OFFSET on) and
+Both run ``log.partitions.loading.load`` with every segment examined, the check on a disk that only records changes.
+Before a repair cuts anything, it copies the bytes durably to files ``OFFSET.cut`` (bytes from OFFSET on) and
 ``START.meta.new.cut`` (a segment that never got its name).
 
 Source: docs/administration.md, "Checking the data".

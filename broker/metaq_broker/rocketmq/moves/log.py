@@ -1,4 +1,4 @@
-"""The interface of moves to the log and the state table. The frontend that owns the form of messages implements it."""
+"""The interface of moves to the log and the state table. The front end that owns the form of messages implements it."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ query, repeats the number of a batch with other rows, which would be lost. So th
     {"version": 1, "run": "1f0c...", "topics": {"orders": {"0-0": [120, "9c0d6b1f00a1e77b"], "0-1": [118, "..."]}},
      "brokers": {"0": 11}}
 
-The fingerprint is independent of the order (``metaq_spark.columns.fingerprint``). Two batches are the same if each
+The fingerprint is independent of the order (``metaq_spark.columns.blocks``). Two batches are the same if each
 topic gets the same messages: rows without a key may go to other partitions in a repetition if one is away.
 
 ``brokers`` are the participants, each with the last batch of the query that it had decided before; see ``history``. A

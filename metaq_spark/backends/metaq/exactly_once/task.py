@@ -47,7 +47,7 @@ class TaskAttempt:
 
 
 class TransactionalPuts:
-    """Implements ``sink.Puts``. ``finish`` returns when every branch is prepared; only a decision makes them count."""
+    """Implements ``BlockPuts``. ``finish`` returns when every branch is prepared; only a decision makes them count."""
 
     def __init__(self, attempt: TaskAttempt, limits: BranchLimits, sessions: RetryingSessions) -> None:
         self._attempt, self._limits, self._sessions = attempt, limits, sessions
