@@ -6,7 +6,7 @@
 With ``--protocol rocketmq`` Spark reads and writes over RocketMQ's protocol; the comparison reads the same log over
 MetaQ's.
 
-It starts a broker of its own on a free port, with a temporary folder, and stops everything at its end, also when it is
+It starts its own broker on a free port, with a temporary folder, and stops everything at the end, also when it is
 interrupted or fails. Exit status: 0 when every byte came through, 1 when not, 2 for a wrong input.
 """
 
@@ -35,7 +35,7 @@ PROGRESS_INTERVAL_S, QUIET_INTERVAL_S = 1.0, 5
 COMPONENTS_SHOWN = 10
 LOG_LINES_SHOWN = 30
 LINES_FOR_A_RATE = 50_000
-"""Below this duration, a rate only shows how long Spark takes to plan a query."""
+"""With fewer lines, a rate only shows how long Spark takes to plan a query."""
 
 
 def main() -> int:

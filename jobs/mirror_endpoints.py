@@ -157,7 +157,7 @@ def copies_between(
     name = F.concat_ws(":", "broker_name", "queue_id") if of_rocketmq else F.concat_ws("-", "broker_id", "partition")
     mark = F.col("tags" if of_rocketmq else "attribute")
     number = F.from_json(F.lit(json.dumps(numbers)), "map<string, map<string, int>>")[F.col("topic")][name]
-    unknown = F.concat(F.col("topic"), F.lit("/"), name, F.lit(": no place at the target was settled for it"))
+    unknown = F.concat(F.col("topic"), F.lit("/"), name, F.lit(": no partition of the target was assigned to it"))
     placed: Column = F.coalesce(number, F.raise_error(unknown).cast("int"))
     columns = [F.concat(F.lit(prefix), F.col("topic")).alias("topic"), F.col("value")]
     if target == "metaq":

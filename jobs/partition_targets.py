@@ -93,7 +93,7 @@ def assign_partitions(messages: DataFrame, assigned: Mapping[str, PartitionTarge
     }
     name = F.concat_ws("-", "broker_id", "partition")
     number = F.from_json(F.lit(json.dumps(tree)), "map<string, map<string, int>>")[F.col("topic")][name]
-    unknown = F.concat(F.col("topic"), F.lit("/"), name, F.lit(": no place at the target was settled for it"))
+    unknown = F.concat(F.col("topic"), F.lit("/"), name, F.lit(": no partition of the target was assigned to it"))
     return messages.withColumn("partition", F.coalesce(number, _fail(unknown, "int")))
 
 

@@ -1,4 +1,4 @@
-"""Everything a writer imports, and a producer for programs."""
+"""A producer for programs; and, for code that writes without one, the functions that put a message or a block."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Chooses one of several name servers, until it does not answer.
+"""Asks one of several name servers, and another one when it does not answer.
 
-Every name server knows every route, so one is enough. A failed call is repeated at the others within its deadline; each
-gets an equal share of the remaining time, so a server that accepts connections and never answers does not use up all of
-it.
+Every name server knows every route, so one is enough. A failed call is repeated at the others within its deadline. Each
+gets an equal share of the remaining time, so that a server that accepts connections and never answers cannot use it up.
 """
 
 from __future__ import annotations

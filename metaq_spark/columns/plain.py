@@ -1,4 +1,4 @@
-"""The loops of ``kernels`` in plain Python, for processes without numba: same rows, same frames, some times slower."""
+"""The loops of ``kernels`` in plain Python, for processes without numba: same rows and frames, several times slower."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class PlainDecoder:
 
 
 def encode_rows(values: list[bytes], attributes: list[str | None]) -> Iterator[bytes]:
-    """The frame of each row, with message id 0."""
+    """Yield the frame of each row, with message id 0."""
     for value, attribute in zip(values, attributes, strict=True):
         if attribute is None:
             yield encode_frame(0, 0, value)
@@ -115,5 +115,5 @@ def encode_rows(values: list[bytes], attributes: list[str | None]) -> Iterator[b
 
 
 def hash_keys(keys: list[bytes]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The CRC-32 of every key, 0..2**32-1."""
+    """Return the CRC-32 of every key, 0..2**32-1."""
     return np.fromiter((zlib.crc32(key) for key in keys), dtype=np.int64, count=len(keys))

@@ -40,7 +40,7 @@ def test_columns(spark: SparkSession) -> None:
     assert [row.attribute for row in messages.select(whole_attribute()).collect()] == ["a", None, "", "é"]
 
     stray = spark.createDataFrame([("orders", 1, 0, 5, "x\ufffd")], messages.schema)
-    with pytest.raises(PySparkException, match="orders/1-0: no place at the target was settled for it"):
+    with pytest.raises(PySparkException, match="orders/1-0: no partition of the target was assigned to it"):
         assign_partitions(stray, assigned).collect()
     with pytest.raises(PySparkException, match=r"orders/1-0, offset 5: the attribute holds U\+FFFD"):
         stray.select(whole_attribute()).collect()

@@ -1,10 +1,10 @@
 """A client's session of the remoting protocol: decodes frames, dispatches calls, sends responses as they become ready.
 
 The server may send requests, too: ``call`` and ``oneway``, whose responses are matched by number. Requests in flight
-are limited for each connection and in total: unanswered requests of clients (beyond ``limits.requests_max`` of all
-connections, or ``limits.request_bytes_max`` in them, the next are answered with 2; beyond one connection's limit, they
-stay in its socket, see ``Connection``), and requests of the server. A large request counts as several, and so does a
-oneway while it is being executed.
+are limited, in both directions, for each connection and in total. If all clients together have ``limits.requests_max``
+unanswered requests, or more than ``limits.request_bytes_max`` in large ones, further requests are answered with code 2.
+Requests beyond the limit of one connection stay in its socket (see ``Connection``). A large request counts as several,
+and so does a oneway while it is being executed.
 
 Invalid bytes end the connection without a response, because the start of the next frame is unknown.
 """
@@ -35,7 +35,7 @@ REPLY_BYTES_AHEAD: Final = 1 << 20
 """Bytes of responses that one connection produces before it checks whether its client reads them."""
 
 LARGE_BYTES: Final = 4096
-"""A request counts once more for each of these many bytes of its frame."""
+"""A request counts once more for each multiple of this size that its frame has."""
 
 EXPIRE_S: Final = 1.0
 """Time between two checks for unanswered requests of the server."""
@@ -43,9 +43,9 @@ EXPIRE_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RemotingLimits:
-    """``requests_max``: of all clients, carried out and not answered. ``own``: requests of the server at one client.
+    """``requests_max``: unanswered requests of all clients. ``request_bytes_max``: bytes in their large requests.
 
-    ``own_max``: the same at all clients. ``request_bytes_max``: in large requests of all clients.
+    ``own``: unanswered requests of the server to one client. ``own_max``: to all clients.
     """
 
     frame_bytes_max: int = FRAME_BYTES_MAX
@@ -216,7 +216,7 @@ class RemotingSession:
         self._server.requests.give()
         reply = FileReply(encode_start(response, file.length), file)
         self._replies.ask(lambda: reply)
-        self._replies.push(b"", 1)  # it is counted twice else
+        self._replies.push(b"", 1)  # otherwise it would count twice
 
     def release(self, counted_bytes: int, *, is_oneway: bool) -> None:
         """Stop counting the bytes of a request, also when the client is disconnected."""

@@ -1,7 +1,7 @@
-"""Size limit of a message: asked from the broker if a body exceeds the limit that every broker has.
+"""The size limit of a message. The broker is asked for it if a body exceeds the default limit.
 
-The limit applies to the body as it is sent, compressed or not, and to the whole body of a batch. Brokers have their own
-limit (``maxMessageSize``), and answer 13 to larger bodies.
+The limit applies to the body as it is sent, compressed or not, and to the whole body of a batch. A broker's own limit
+is ``maxMessageSize``; it answers larger bodies with code 13.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ BODY_BYTES_MAX: Final = 4 << 20
 """Largest body, and largest batch, that a broker accepts by default."""
 
 UNTOLD_BYTES_MAX: Final = (16 << 20) - (64 << 10)
-"""Largest body that is tried if a broker does not report its limit (a proxy): servers close the connection on a frame
-above 16 MiB.
+"""Largest body that is sent to a server that does not report its limit, such as a proxy. Servers close a connection
+that sends a frame above 16 MiB.
 """
 
 _LIMIT: Final = re.compile(rb"^\s*maxMessageSize\s*[=:]\s*([0-9]{1,18})\s*$", re.MULTILINE)

@@ -28,10 +28,10 @@ REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE: Final = "REAL_QID"
 
 NUMBER_DIGITS_MAX: Final = 18
-"""Of a number in a property. Clients may write more, and Python refuses to read some thousands."""
+"""Most digits of a number in a property. Clients may send more, and ``int`` refuses several thousand."""
 
 READ_BYTES: Final = 1 << 20
-"""Of waiting messages, read and moved at a time, about."""
+"""Approximate number of bytes of waiting messages that are read and moved at a time."""
 ORIGINS_MAX: Final = 512
 
 
@@ -104,7 +104,10 @@ def number_of(text: str | None) -> int | None:
 def read_waiting(
     store: MessageStore, queue: Queue, first: int, count: int, wake: Callable[[], None]
 ) -> tuple[list[Record], int] | Refusal:
-    """Return waiting messages from a queue offset on, or from the first stored one, and the next offset."""
+    """Return waiting messages from a queue offset on, or from the first stored one, and the next offset.
+
+    ``wake`` is called when messages that have no physical offsets yet get them.
+    """
     found: ReadRecords | Refusal = store.read(*queue, first, count, READ_BYTES)
     if isinstance(found, ReadRecords) and first < found.min_offset:
         first = found.min_offset

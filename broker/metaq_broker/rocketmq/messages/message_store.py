@@ -44,19 +44,19 @@ from metaq_broker.rocketmq.pulls.filters import LOOKED_AT_MAX, Condition
 _LOG: Final = logging.getLogger(__name__)
 
 READ_BYTES: Final = 1 << 16
-"""Of a log, so many bytes are read at once, unless a message is longer."""
+"""Bytes of a log that are read at once, unless a message is longer."""
 
 READ_BYTES_MIN: Final = 1 << 12
-"""Bytes of a read that needs no more."""
+"""Least bytes that are read at once, when few messages are wanted."""
 
 LOOKED_AT_BYTES_MAX: Final = 1 << 20
 """Approximate limit on the bytes of the log that one read scans."""
 
 QUEUES_MAX: Final = 10_000
-"""Queues of which something is kept ready."""
+"""Most queues whose ``QueueRecords`` are kept for the next read."""
 
 EXTRA_BYTES_MAX: Final = 4 + HEAD_BYTES_MAX + 2 * BYTES_MAX
-"""Most bytes of a frame's body beside the message: tag, fields, properties."""
+"""Most bytes of a frame's body in addition to the message: tag, fields, properties."""
 
 
 class OutgoingMessage(NamedTuple):
@@ -145,7 +145,7 @@ class NumberPending(Refusal):
 
 
 class MessageStore:
-    """``store_host`` (8 or 20 bytes) is where clients reach it. Bodies may have ``body_bytes_max``."""
+    """``store_host`` (8 or 20 bytes) is the address in message ids. A body may have ``body_bytes_max`` bytes."""
 
     def __init__(self, engine: Engine, numbers: PartitionNumbers, store_host: bytes, body_bytes_max: int = 0) -> None:
         self.engine, self.numbers = engine, numbers
@@ -210,7 +210,7 @@ class MessageStore:
             self._unreported.setdefault((topic, queue), deque()).append(outcome.first_ordinal)
 
     def reported(self, topic: str, queue: int, ordinal: int) -> None:
-        """Take note that a unit is refused, or that listeners know it."""
+        """Record that a unit was refused, or that the listeners were notified of it."""
         unreported = self._unreported[topic, queue]
         unreported.remove(ordinal)  # the first, unless the topic was recreated meanwhile
         if not unreported:

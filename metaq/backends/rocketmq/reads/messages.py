@@ -1,7 +1,7 @@
-"""Messages of a range, decoded one by one: for programs that want objects, and for tests.
+"""Reads a range of a queue as objects, one for each message: for programs, and for tests.
 
-If no tags are wanted, messages of the bundled broker are read as stored frames (``frame_reader``), which costs it
-nothing per message; otherwise they are pulled. Tags are compared here: a broker compares only their hashes.
+Without a filter, the bundled broker sends stored frames (``frame_reader``), which cost it no work per message. Other
+messages are pulled. Tags are compared here, because a broker compares only their hashes.
 """
 
 from __future__ import annotations
