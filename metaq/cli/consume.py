@@ -83,7 +83,7 @@ def _names(text: str) -> list[str]:
     abilities=(
         ("`consume`", "yes", "yes", "yes"),
         ("`consume --from TIME`", "yes", "no: it keeps no times", "yes"),
-        ("`consume --group`", "in ZooKeeper", "in ZooKeeper", "yes"),
+        ("`consume --group`", "in ZooKeeper or at its brokers", "in ZooKeeper", "yes"),
     ),
 )
 def _run(options: argparse.Namespace, profile: CommandProfile) -> int:

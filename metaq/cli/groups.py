@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @command(
     "reset",
-    "set the offsets of a group that is not running (zk://... or rocketmq://...)",
+    "set the offsets of a group that is not running",
     argument("group"),
     TOPIC,
     argument("--to", required=True, metavar="START", help="as --from of consume: earliest, latest, a time ..."),
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     argument("--execute", action="store_true", help="do it; without this, only show what would change"),
     JSON,
     examples=("g t --to earliest",),
-    abilities=(("`reset`", "in ZooKeeper", "in ZooKeeper", "yes"),),
+    abilities=(("`reset`", "in ZooKeeper or at its brokers", "in ZooKeeper", "yes"),),
 )
 def _reset(options: argparse.Namespace, profile: CommandProfile) -> int:
     from metaq.model import Partition

@@ -118,10 +118,10 @@ def _offsets(options: argparse.Namespace, profile: CommandProfile) -> int:
 
 @command(
     "groups",
-    "list consumer groups (zk://... or rocketmq://...)",
+    "list consumer groups",
     JSON,
     examples=("",),
-    abilities=(("`groups`", "in ZooKeeper", "in ZooKeeper", "yes, not at proxies"),),
+    abilities=(("`groups`", "in ZooKeeper or at its brokers", "in ZooKeeper", "yes, not at proxies"),),
 )
 def _groups(options: argparse.Namespace, profile: CommandProfile) -> int:
     with profile.connect() as mq:

@@ -66,7 +66,7 @@ def _seconds(text: str) -> float:
     argument("--json", action="store_true", help="one JSON object a line; with --watch, each has the time"),
     examples=("g t", "--checkpoint {folder}/query"),
     abilities=(
-        ("`lag`", "in ZooKeeper", "in ZooKeeper", "yes; at proxies the topics are named"),
+        ("`lag`", "in ZooKeeper or at its brokers", "in ZooKeeper", "yes; at proxies the topics are named"),
         ("`lag --checkpoint`", "yes", "yes", "yes"),
     ),
     list_name="topics",
