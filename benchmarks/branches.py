@@ -168,15 +168,6 @@ BRANCHES: Final = (
             """
         },
     ),
-    Branch(
-        "reads of the broker's files",
-        ("spark read", "spark read, 1 KB", "rocketmq spark read"),
-        ("metaq/backends/metaq/local_file.py", "metaq/backends/segment_files.py", "metaq/protocols/file_location.py"),
-        {
-            f"{BROKER}.text.session": "TextSession._file_location = lambda *_: (UNAVAILABLE, 'switched off')",
-            f"{BROKER}.rocketmq.pulls.frame_pulls": "boot_id = lambda: None",
-        },
-    ),
 )
 
 CUSTOMIZE: Final = '''\

@@ -219,7 +219,7 @@ def rocketmq_send(broker: CountingBroker) -> list[Name]:
 
 def reads(address: str, recorder: Recorder) -> list[Name]:
     """Count the task of a batch read: one partition's range to rows, over the network, in the worker's process."""
-    source = _source({"brokers": address, "subscribe": TOPIC, "localReads": "false"})
+    source = _source({"brokers": address, "subscribe": TOPIC})
     reader = source.reader(_columns(source.schema()))
     [partition] = reader.partitions()
 

@@ -9,10 +9,9 @@ and keeps them. Spark's connector comes from Maven Central, too, at the newest v
 written, not always this Spark's; ``--connector GROUP:NAME:VERSION`` says another.
 
 Both have the same messages in two partitions; they are measured alternately in one session, on the same cores. Reads
-are of all columns, to ``noop``; both check every message's or record batch's checksum. This connector reads the files
-of a broker on its machine, which Kafka's cannot; so there are also figures "over the network", without that. Kafka's
-clients are as Spark configures them, with ``acks=all`` for writes and no compression. Micro-batches go from topic to
-topic, 1,000 rows each; the figure is the median of ``triggerExecution`` in Spark's progress.
+are of all columns, to ``noop``; both check every message's or record batch's checksum. Kafka's clients are as Spark
+configures them, with ``acks=all`` for writes and no compression. Micro-batches go from topic to topic, 1,000 rows each;
+the figure is the median of ``triggerExecution`` in Spark's progress.
 
 Durability differs, so there are two figures for writes. Kafka acknowledges when a batch is in the page cache of its
 (here: only) replica and leaves the disk to the operating system; its peer is our broker in threshold mode, which
@@ -29,7 +28,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -68,27 +67,21 @@ class Queue:
     name: str
     form: str
     where: dict[str, str]
-    reading: dict[str, str]
     writing: dict[str, str]
 
     @classmethod
     def metaq(cls, session: SparkSession, address: str) -> Queue:
-        return cls(session, "ours", "metaq", {"brokers": address}, {}, {})
-
-    def sent(self) -> Queue:
-        """Return the same broker of this project with all reads over the network."""
-        return replace(self, reading={"localReads": "false"}, writing={})
+        return cls(session, "ours", "metaq", {"brokers": address}, {})
 
     @classmethod
     def kafka(cls, session: SparkSession, address: str, name: str = "Kafka") -> Queue:
-        return cls(session, name, "kafka", {"kafka.bootstrap.servers": address}, {}, {"kafka.acks": "all"})
+        return cls(session, name, "kafka", {"kafka.bootstrap.servers": address}, {"kafka.acks": "all"})
 
     def write(self, rows: DataFrame, topic: str) -> None:
         rows.write.format(self.form).mode("append").options(**self.where, **self.writing, topic=topic).save()
 
     def read(self, topic: str) -> DataFrame:
-        options = {**self.where, **self.reading, "subscribe": topic}
-        return self.session.read.format(self.form).options(**options).load()
+        return self.session.read.format(self.form).options(**self.where, subscribe=topic).load()
 
     def micro_batch_ms(self, topic: str, target: str) -> float:
         """Copy a topic in micro-batches; return the median of their times without the first ones."""
@@ -165,15 +158,15 @@ class Bench:
         ours, kafka = self.stage.group_commit, self.stage.kafka
         for queue in (ours, kafka):
             queue.write(rows_of(self.stage.session, case, spread=True), topic)
-        frames = [queue.read(topic) for queue in (ours, ours.sent(), kafka)]
-        assert [frame.count() for frame in frames] == [case.rows] * 3
+        frames = [queue.read(topic) for queue in (ours, kafka)]
+        assert [frame.count() for frame in frames] == [case.rows] * 2
         what = f"{case.payload_bytes} B, beside Spark's Kafka source"
         self._compare("read", what, case, [partial(to_noop, frame) for frame in frames], kafka.name)
 
     def writes(self, case: Case) -> None:
         topic, rows = f"metaq-bench-{os.getpid()}-write-{case.payload_bytes}", rows_of(self.stage.session, case)
         for says, ours, peer in self.stage.write_pairs():
-            actions = [partial(queue.write, rows, topic) for queue in (ours, ours.sent(), peer)]
+            actions = [partial(queue.write, rows, topic) for queue in (ours, peer)]
             what = f"{case.payload_bytes} B, {says}, beside Spark's Kafka sink"
             self._compare("write", what, case, actions, peer.name)
 
@@ -193,14 +186,13 @@ class Bench:
             self.report.add(Figure(name, "ms", ours, peer, queue.name, "less"))
 
     def _compare(self, does: str, what: str, case: Case, actions: Sequence[Callable[[], object]], peer: str) -> None:
-        """Add the figures of this broker, local and over the network, beside the peer's, whose action is last."""
-        near, sent, theirs = costs(actions, self.runs)
-        megarows, gigabytes = case.rows / 1e6, case.rows * case.payload_bytes / 1e9
-        for name, cost in ((f"{does}, {what}", near), (f"{does} over the network, {what}", sent)):
-            self.report.add(Figure(name, "M rows/s", megarows / cost.wall_s, megarows / theirs.wall_s, peer))
-            if self.stage.local:
-                cpu, their_cpu = cost.cpu_s / gigabytes, theirs.cpu_s / gigabytes
-                self.report.add(Figure(f"{name}, CPU", "CPU s/GB", cpu, their_cpu, peer, "less"))
+        """Add the figures of this broker beside the peer's, whose action is last."""
+        ours, theirs = costs(actions, self.runs)
+        name, megarows, gigabytes = f"{does}, {what}", case.rows / 1e6, case.rows * case.payload_bytes / 1e9
+        self.report.add(Figure(name, "M rows/s", megarows / ours.wall_s, megarows / theirs.wall_s, peer))
+        if self.stage.local:
+            cpu, their_cpu = ours.cpu_s / gigabytes, theirs.cpu_s / gigabytes
+            self.report.add(Figure(f"{name}, CPU", "CPU s/GB", cpu, their_cpu, peer, "less"))
 
 
 @contextmanager

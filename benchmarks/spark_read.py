@@ -6,9 +6,9 @@ Batch reads and streaming reads (one micro-batch) of all columns, of messages of
 two; then choices of columns of the smaller messages, beside all columns and beside the ceiling of the same choice.
 
 The ceiling is ``ceilings.CeilingSource``: the same Arrow batches, types, rows and number of tasks, nothing behind them.
-The broker runs on the same machine, so tasks read its files. With ``--network``, batch reads use the network
-(``localReads=false``), as if the broker ran elsewhere, but it still uses the same cores. A second ceiling then also
-receives as many bytes from a bare server on these cores: the difference to that one is the cost of this project.
+The broker runs on the same machine and uses the same cores. With ``--network``, batch reads of all columns also stand
+beside a second ceiling, which receives as many bytes from a bare server on these cores: the difference to that one is
+the cost of this project.
 
 All write to ``noop``, alternately, in one session. Checksums are verified. A stream's time is that of its micro-batch
 by Spark's own progress, with planning and both logs, without the start of the query. The ratio holds on other machines,
@@ -98,11 +98,9 @@ class Reads:
         metaq, ceiling = (partial(stream_to_noop, frame, case.rows) for frame in pair)
         return metaq, ceiling
 
-    def over_network(self, case: Case, server: str) -> tuple[Run, Run]:
-        """Return a batch read of all columns over the network, and the ceiling that receives as many bytes."""
-        sent = self._metaq(self._session.read, case, ALL, localReads="false")
-        receiving = self._ceiling(self._session.read, case, ALL, server=server)
-        return partial(seconds, partial(to_noop, sent)), partial(seconds, partial(to_noop, receiving))
+    def receiving(self, case: Case, server: str) -> Run:
+        """Return the ceiling of all columns that receives as many bytes."""
+        return partial(seconds, partial(to_noop, self._ceiling(self._session.read, case, ALL, server=server)))
 
     def _metaq(self, reader: Reader, case: Case, columns: str, **more: str) -> DataFrame:
         return (
@@ -128,9 +126,8 @@ def all_columns(report: Report, reads: Reads, case: Case, runs: int) -> None:
 
 
 def network(report: Report, reads: Reads, case: Case, server: str, runs: int) -> None:
-    """Compare batch reads over the network with the ceiling, and with receiving as many bytes."""
-    _, ceiling_of_batch = reads.batch(case, ALL)
-    ceiling, sent, receiving = alternating([ceiling_of_batch, *reads.over_network(case, server)], runs)
+    """Compare batch reads with the ceiling, and with receiving as many bytes."""
+    sent, ceiling, receiving = alternating([*reads.batch(case, ALL), reads.receiving(case, server)], runs)
     of = f"all columns, {case.payload_bytes} B, local[{reads.slots}]"
     report.add(speed(f"read over the network, {of}", case, sent, ceiling, "ceiling", None))
     report.add(speed(f"read over the network, {of}, beside receiving alone", case, sent, receiving, "receiving", None))
@@ -163,7 +160,7 @@ def bare_server() -> Iterator[str]:
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--network", action="store_true", help="reads over the network instead")
+    parser.add_argument("--network", action="store_true", help="beside a source that receives as many bytes, instead")
     given = parser.parse_args(words)
     cases = [Case(case.payload_bytes, int(case.rows * given.scale)) for case in CASES]
     title = "Reading over the network" if given.network else "Reading"

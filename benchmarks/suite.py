@@ -111,7 +111,7 @@ SUITE: Final[tuple[Program, ...]] = (
     Program(
         "read-network",
         "spark_read.py",
-        "batch reads whose bytes are sent, as if the broker were elsewhere",
+        "batch reads, beside receiving alone",
         scale=0.5,
         more=("--network",),
         quick=("--network",),

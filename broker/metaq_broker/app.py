@@ -273,7 +273,7 @@ class Broker:
             StartFailed: Another program listens on the port now, or ZooKeeper does not give the broker id.
         """
         await self._claim_id()
-        version = broker_version(local_reads=self.config.system.local_reads, groups=self._groups is not None)
+        version = broker_version(groups=self._groups is not None)
         counters, replication = self.transactions.counters, self.replication
         state = None if self.rocketmq is None else self.rocketmq.state
         lines = replication.lines

@@ -139,11 +139,6 @@ class Statistics:
         self.commands["offset"] += 1
         self._add(topic, 1, ("offset", 1))
 
-    def file_lookup(self, topic: str) -> None:
-        """Count a request for a partition's file; it counts as an offset command, too."""
-        self.commands["file_lookup"] += 1
-        self.offset(topic)
-
     def stored(self, topic: str, messages: int, frame_bytes: int) -> None:
         """Count messages that were appended together; each counts with their average size."""
         traffic = self.traffic[topic]

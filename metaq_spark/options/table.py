@@ -14,6 +14,7 @@ import dataclasses
 import difflib
 import enum
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +22,8 @@ from typing import Any, Final
 
 from metaq_spark.errors import OptionError
 from metaq_spark.options.positions import NOTATED, Notation
+
+_log = logging.getLogger(__name__)
 
 
 class Use(enum.Enum):
@@ -131,6 +134,7 @@ class OptionTable:
     """The options of one format: the rows of its ``classes``, in the order in which the documentation shows them.
 
     ``changes``: option name -> differences to the shared row. ``habits``: unknown key -> what to use instead.
+    ``former``: key of an option that is gone, in lower case -> why it is ignored, which a warning in the log says.
     ``usual``: the names suggested in the error about an unknown option. ``page``: the documentation page with all
     options.
     """
@@ -143,10 +147,11 @@ class OptionTable:
         usual: str,
         page: str,
         changes: Mapping[str, Mapping[str, Any]] | None = None,
+        former: Mapping[str, str] | None = None,
     ) -> None:
         rows = [replace(row, **(changes or {}).get(row.name, {})) for row in _rows(classes)]
         self.rows: Final = tuple(row.written_in(notation) for row in rows)
-        self._habits, self._usual, self._page = habits, usual.split(), page
+        self._habits, self._usual, self._page, self._former = habits, usual.split(), page, former or {}
         self._by_key = {option.name.lower(): option for option in self.rows}
 
     def read(self, raw: Mapping[str, str], use: Use, uses: frozenset[Use] | None = None) -> dict[str, Any]:
@@ -176,8 +181,11 @@ class OptionTable:
 
     def _refuse_unknown(self, raw: Mapping[str, str], uses: frozenset[Use]) -> None:
         for key in raw:
-            option = self._by_key.get(key.lower())
-            if option is None and key.lower() not in SET_BY_SPARK:
+            name = key.lower()
+            option = self._by_key.get(name)
+            if name in self._former:
+                _log.warning("option %s: %s", key, self._former[name])
+            elif option is None and name not in SET_BY_SPARK:
                 raise OptionError(key, self._unknown(key, uses))
             if option is not None and not option.uses & uses:
                 raise OptionError(option.name, self._misplaced(option, uses))

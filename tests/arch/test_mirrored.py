@@ -18,7 +18,6 @@ CODE = {
 """Folders of ``tests``, and the code that they mirror."""
 
 TESTED_ABOVE = {
-    "metaq/backends",  # one module, which both of its folders use
     "faults/load",  # runs of seconds in tests/faults
     "faults/scenarios",
 }

@@ -144,9 +144,8 @@ def test_any_fetch_size_reads_the_same(topic: Topic, fetch: str) -> None:
     assert topic.values(fetchBytes=fetch) == ["", "short", "x" * 5000]
 
 
-@pytest.mark.parametrize("local", ["true", "false"])
-def test_large_ranges_read_the_same_from_the_brokers_files(topic: Topic, local: str) -> None:
+def test_large_ranges_read_the_same_with_a_former_option(topic: Topic) -> None:
     rows = topic.spark.range(40_000).selectExpr("sha2(string(id), 256) value", "int(id % 2) partition")
     topic.write(rows)
-    found = topic.read(localReads=local).selectExpr("cast(value as string) value", "partition")
+    found = topic.read(localReads="false").selectExpr("cast(value as string) value", "partition")
     assert_df_equality(found, rows, ignore_row_order=True, ignore_nullable=True)

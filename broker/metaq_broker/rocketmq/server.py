@@ -208,11 +208,10 @@ class BrokerServer:
 
     def _add_handlers(self) -> None:
         dispatcher, config, groups = self.dispatcher, self._config, self.groups
-        system = self._parts.config.system
         BundledBroker(self._metaq).mount(dispatcher)
         self.sends.add_to(dispatcher)
         self.pulls.add_to(dispatcher)
-        FramePulls(self.store, self.pulls, lambda: system.local_reads).add_to(dispatcher)
+        FramePulls(self.store, self.pulls).add_to(dispatcher)
         for interceptor in self.waiting.interceptors:
             self.sends.intercept(interceptor)
         self.waiting.mount(dispatcher)

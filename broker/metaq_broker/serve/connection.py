@@ -154,10 +154,9 @@ class Connection(asyncio.BufferedProtocol):
         """Accept the connection, or close it at once if there are too many."""
         self._transport = cast(asyncio.Transport, transport)
         self.peer = peer_text(transport.get_extra_info("peername"))
-        nearby = same_host(transport.get_extra_info("sockname"), transport.get_extra_info("peername"))
-        if nearby:
+        if same_host(transport.get_extra_info("sockname"), transport.get_extra_info("peername")):
             disable_pacing(transport.get_extra_info("socket"))
-        client = Client(self.peer, self._server.names_of(transport), nearby)
+        client = Client(self.peer, self._server.names_of(transport))
         self._session = self._server.sessions(self._replies, client)
         self._decoder = self._session.decoder
         self._socket: BorrowedSocket | None = None  # made for the first file

@@ -18,12 +18,11 @@ from metaq_broker.serve.replies import ReplyQueue
 class Client:
     """The client of a connection. ``peer`` is its address, for the log.
 
-    ``names``: from its certificate, ``None`` if clients need not show one. ``nearby``: it is on this machine.
+    ``names``: from its certificate, ``None`` if clients need not show one.
     """
 
     peer: str
     names: frozenset[str] | None = None
-    nearby: bool = False
 
 
 class ConnectionLimits(Protocol):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 import metaq
-from metaq.net.machine import boot_id
 from metaq.protocols.text.extensions import (
     EXT_BOUNDARY,
     EXT_CONTENTS,
@@ -13,7 +12,6 @@ from metaq.protocols.text.extensions import (
     EXT_DECIDE,
     EXT_DECIDED_CONTENTS,
     EXT_DECISIONS,
-    EXT_FILE,
     EXT_FILTER,
     EXT_GROUP,
     EXT_INCARNATION,
@@ -39,17 +37,10 @@ EXTENSIONS: Final = (
     EXT_SEGMENTS,
     EXT_COPY,
     EXT_STATE,
-    EXT_FILE,
     EXT_GROUP,
 )
 
 
-def broker_version(*, local_reads: bool, groups: bool) -> str:
-    """Return the text of the ``version`` reply.
-
-    ``local_reads``: clients on this machine may read the segment files. ``groups``: this broker has consumer groups.
-    """
-    absent = {EXT_FILE} if not local_reads or boot_id() is None else set()
-    if not groups:
-        absent.add(EXT_GROUP)
-    return version_text(metaq.__version__, [word for word in EXTENSIONS if word not in absent])
+def broker_version(*, groups: bool) -> str:
+    """Return the text of the ``version`` reply. ``groups``: this broker has consumer groups."""
+    return version_text(metaq.__version__, [word for word in EXTENSIONS if groups or word != EXT_GROUP])

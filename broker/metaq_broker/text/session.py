@@ -17,8 +17,6 @@ from typing import Any, Final
 from metaq.errors import ProtocolError
 from metaq.formats.frame_block import FrameBlock
 from metaq.formats.message_types import encode_single_head
-from metaq.net.machine import boot_id
-from metaq.protocols.file_location import FileLocation, encode_file_location
 from metaq.protocols.text.commands import (
     Copy,
     Decide,
@@ -80,6 +78,9 @@ Send = Callable[[Sequence[bytes]], None]
 PUTS_MAX: Final = 64
 """Limit of puts that are carried out together: a millisecond or two. Larger runs would hardly be cheaper per put."""
 
+NO_FILES: Final = "this broker does not tell where its files are; send a get"
+"""Text of the 503 that makes clients of earlier versions, which read the broker's files, use the connection."""
+
 
 @dataclass(frozen=True, slots=True)
 class TextServices:
@@ -105,7 +106,7 @@ class TextServices:
         engine, access = self.engine, None
         if client.names is not None or self.accounts() is not None:
             access = Access(client.names or frozenset(), lambda: engine.config, client.peer, self.accounts)
-        return TextSession(self, replies, client.peer, access, nearby=client.nearby)
+        return TextSession(self, replies, client.peer, access)
 
 
 class TextSession:
@@ -119,10 +120,8 @@ class TextSession:
         replies: ReplyQueue,
         peer: str,
         access: Access | None = None,
-        *,
-        nearby: bool = False,
     ) -> None:
-        """``access`` is what the client may do; ``None``: everything. ``nearby``: it is on this machine."""
+        """``access`` is what the client may do; ``None``: everything."""
         system = services.engine.config.system
         self._services = services
         self._engine = services.engine
@@ -130,7 +129,6 @@ class TextSession:
         self._replies = replies
         self._peer = peer
         self._access = access
-        self._shares_files = nearby and system.local_reads
         self.decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, services.buffers.take)
         self.finished = False
         """Whether no further command will be carried out: the client quit, or sent bytes that are no command."""
@@ -335,21 +333,10 @@ class TextSession:
     def _answer_offset(self, command: GetOffset) -> bytes:
         topic, _group, partition, offset, opaque, mode = command
         if mode == "file":
-            return encode(Result(*self._file_location(topic, partition, offset), opaque))
+            return encode(Result(UNAVAILABLE, NO_FILES, opaque))
         outcome = self._engine.offset(topic, partition, offset, mode)
         refused = self._texts.get(topic, partition, outcome) if isinstance(outcome, Refusal) else None
         return encode(Result(*(refused or (OK, str(outcome))), opaque))
-
-    def _file_location(self, topic: str, partition: int, offset: int) -> tuple[int, str]:
-        boot = boot_id()
-        if not self._shares_files or boot is None:
-            text = "files are for readers on the broker's machine, if localReads is true and the system has a boot id"
-            return UNAVAILABLE, text
-        found = self._engine.file_part(topic, partition, offset)
-        if isinstance(found, Refusal):
-            return self._texts.get(topic, partition, found)
-        path, identity = str(found.path.absolute()), found.handle.identity()
-        return OK, encode_file_location(FileLocation(found.position, found.length, *identity, boot, path))
 
     def _stats(self, command: Stats) -> None:
         self._replies.ask(partial(self._answer_stats, command))

@@ -1,7 +1,6 @@
 """Reads a byte range of a partition as runs of whole frames.
 
-The bytes arrive in slices: from the broker (``slices``) or, if the reader is on its machine and asks for it, from the
-broker's files (``local_file``)::
+The bytes arrive in slices (``slices``)::
 
     offset     start                          horizon
     delivered  ──────────┤ position
@@ -10,9 +9,9 @@ broker's files (``local_file``)::
 A partial frame at the end of a slice is kept until the rest arrives; a frame longer than a slice is assembled the same
 way. ``horizon`` is the range's end, or the end of the frame that starts before it.
 
-A run's bytes are not copied between the network or file and the consumer of the run, except in a frame that two slices
-share. A decoder takes them from a ``RangeReader`` and reports how many it used, so that frames are walked once;
-``lend_range`` and ``read_range`` walk their lengths and yield whole frames.
+A run's bytes are not copied between the network and the consumer of the run, except in a frame that two slices share.
+A decoder takes them from a ``RangeReader`` and reports how many it used, so that frames are walked once; ``lend_range``
+and ``read_range`` walk their lengths and yield whole frames.
 
 After a lost connection, everything not received is requested again from the end of the slices on.
 """
@@ -24,10 +23,8 @@ from contextlib import closing
 from typing import Final
 
 from metaq.backends.metaq.fetch import GROUP, AtEnd, Moved, Run
-from metaq.backends.metaq.local_file import LocalFile
 from metaq.backends.metaq.session import OUTSTANDING_MAX, REPLY_BYTES_MAX, Session
 from metaq.backends.metaq.slices import LentRun, SlicedPartition, Slices
-from metaq.backends.segment_files import READ_CHUNK_BYTES
 from metaq.errors import CorruptFrame, DataMissing, MetaqError, OffsetMoved
 from metaq.formats.frames import HEADER_BYTES, frame_bytes, whole_bytes
 from metaq.model import Buffer, OffsetRange
@@ -49,15 +46,14 @@ def read_range(
     retry_interval_s: float = 0.2,
     group: str = GROUP,
     measure: Callable[[Buffer], int] = whole_bytes,
-    local: bool = False,
 ) -> Generator[Run, None, None]:
     """Yield every frame whose first byte is in ``offset_range``, in order, as runs of whole frames without gaps.
 
     ``offset_range.start`` must be a frame's first byte (or the readable end). ``fetch_bytes`` are requested at a time,
     and ``prefetch`` (>= 1) requests are in flight; so up to their product is in memory, and one more frame. ``measure``
-    returns the length of the whole frames at the front of a buffer; pass a compiled one for speed. ``local``: read the
-    broker's files if this process may (``local_file``). After a connection failure the same ``session`` is reconnected,
-    up to ``retries`` times in a row, with a pause of ``retry_interval_s`` that doubles; no byte is skipped or repeated.
+    returns the length of the whole frames at the front of a buffer; pass a compiled one for speed. After a connection
+    failure the same ``session`` is reconnected, up to ``retries`` times in a row, with a pause of ``retry_interval_s``
+    that doubles; no byte is skipped or repeated.
 
     Raises:
         OffsetMoved: The bytes were deleted (retention), or the partition was created again. Earlier runs were yielded.
@@ -68,7 +64,7 @@ def read_range(
     """
     lent = lend_range(
         session, topic, partition_index, offset_range, fetch_bytes, prefetch,
-        retries=retries, retry_interval_s=retry_interval_s, group=group, measure=measure, local=local,
+        retries=retries, retry_interval_s=retry_interval_s, group=group, measure=measure,
     )  # fmt: skip
     return _copied(lent)
 
@@ -93,12 +89,11 @@ def lend_range(
     retry_interval_s: float = 0.2,
     group: str = GROUP,
     measure: Callable[[Buffer], int] = whole_bytes,
-    local: bool = False,
 ) -> Generator[LentRun, None, None]:
     """Yield runs as ``read_range`` does, without copies: a run is only valid until the next one is requested."""
     reader = RangeReader(
         session, SlicedPartition(topic, partition_index, group), offset_range, fetch_bytes, prefetch,
-        policy=RetryPolicy(retries, retry_interval_s), local=local,
+        policy=RetryPolicy(retries, retry_interval_s),
     )  # fmt: skip
     return _whole_runs(reader, measure)
 
@@ -131,16 +126,14 @@ class RangeReader:
         prefetch: int = 2,
         *,
         policy: RetryPolicy,
-        local: bool = False,
     ) -> None:
         if not 1 <= fetch_bytes <= REPLY_BYTES_MAX:
             raise ValueError(f"fetch_bytes={fetch_bytes}: expected 1..{REPLY_BYTES_MAX}")
         if not 1 <= prefetch <= OUTSTANDING_MAX:
             raise ValueError(f"prefetch={prefetch}: expected 1..{OUTSTANDING_MAX}")
-        self._session, self._attempts, self._fetch_bytes = session, Attempts(policy, session.clock), fetch_bytes
+        self._session, self._attempts = session, Attempts(policy, session.clock)
         self._where = f"{source.topic} partition {source.index} of broker {session.address}"
         self._slices = Slices(session, source, offset_range.start, fetch_bytes, prefetch)
-        self._opened_files = self._files = LocalFile(session, source.topic, source.index) if local else None
         self._end = self._horizon = offset_range.end
         self._position = offset_range.start
         self._begun = bytearray()  # the beginning of the frame at ``position``
@@ -163,8 +156,7 @@ class RangeReader:
                 self._slices.buffers.give_back(self._buffer)
             else:
                 self._rest = data[at:]
-        if self._files is None:
-            self._slices.ask_ahead(self._horizon)  # send requests while the caller works on the run
+        self._slices.ask_ahead(self._horizon)  # send requests while the caller works on the run
         return LentRun(self._position, memoryview(self._begun) if self._begun else self._rest)
 
     @property
@@ -187,10 +179,8 @@ class RangeReader:
             self._slices.buffers.give_back(self._buffer)
 
     def close(self) -> None:
-        """Drop the requests in flight, and close the broker's file."""
+        """Drop the requests in flight."""
         self._slices.abandon()
-        if self._opened_files is not None:
-            self._opened_files.close()
 
     def _extend_horizon(self) -> None:
         """Extend the horizon to the end of the partial frame."""
@@ -222,10 +212,8 @@ class RangeReader:
         """Return a buffer and the received bytes in it, reconnecting as often as the policy allows."""
         while True:
             try:
-                read = None if self._files is None else self._read_file(self._files)
-                if read is None:
-                    self._slices.ask(self._horizon)
-                buffer, outcome = read or self._slices.collect()
+                self._slices.ask(self._horizon)
+                buffer, outcome = self._slices.collect()
             except MetaqError as error:
                 self._slices.abandon()
                 self._attempts.recover(self._session, error)
@@ -240,20 +228,6 @@ class RangeReader:
                     raise DataMissing(self._where, offset, self._end, text)
                 case AtEnd():
                     raise self._corrupt("its length reaches past the end of the partition")
-
-    def _read_file(self, files: LocalFile) -> tuple[memoryview, LentRun] | None:
-        """Return the next bytes from the broker's file; ``None``: fetch them."""
-        slices = self._slices
-        offset, wanted_bytes = slices.end, self._horizon - slices.end
-        chunk_bytes = min(self._fetch_bytes, READ_CHUNK_BYTES)
-        buffer = slices.buffers.take(chunk_bytes)
-        count = files.read_into(buffer[: min(wanted_bytes, chunk_bytes)], offset, wanted_bytes)
-        if not count:
-            self._files = None
-            slices.buffers.give_back(buffer)
-            return None
-        slices.end += count
-        return buffer, LentRun(offset, buffer[:count])
 
     def _corrupt(self, reason: str) -> CorruptFrame:
         return CorruptFrame(self._where, self._position, reason)

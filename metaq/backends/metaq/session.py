@@ -120,8 +120,6 @@ class Session(RequestSession[Command, Reply | Filled]):
         self._extensions: frozenset[str] | None = None
         self.notes: dict[str, str] = {}
         """Facts about the broker that users of the session cache while the connection lasts."""
-        self.may_share_files = True
-        """Whether to ask where the broker's files are; false once that has failed."""
 
     def reopen(self) -> None:
         """Close the connection and open a new one, to the address that ``locate`` returns; requests in flight are

@@ -127,8 +127,8 @@ class GetOffset(NamedTuple):
     ``mode`` "segment" is MetaQ's own meaning; the others are extensions. "boundary": the frame boundary at or below
     ``offset``. "timestamp": the first message at or after ``offset``, read as epoch milliseconds. "ordinal": how many
     messages are before that boundary. "message": the offset of the message with number ``offset``. "incarnation": the
-    partition's UUID; ``offset`` is ignored. "file": the place of the bytes from ``offset`` on, for readers on the
-    broker's machine; ``metaq.protocols.file_location`` describes the text.
+    partition's UUID; ``offset`` is ignored. "file" was an extension, which brokers refuse: it is decoded for clients
+    of earlier versions, which would take the answer to "segment" for a place in a file.
     """
 
     topic: str

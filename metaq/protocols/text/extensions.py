@@ -53,9 +53,6 @@ EXT_COPY: Final = "copy"
 EXT_STATE: Final = "state"
 """``stats state:FILE:POSITION``: new records in the state of RocketMQ's clients, for the broker's slave."""
 
-EXT_FILE: Final = "file"
-"""``offset ... file``: the file with the bytes at a byte offset, for readers on the same machine."""
-
 EXT_GROUP: Final = "group"
 """``group``: the members of a consumer group, the partitions that they own, and its offsets."""
 

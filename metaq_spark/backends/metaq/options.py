@@ -89,11 +89,14 @@ _HABITS: Final[Habits] = {
     "tags": "use messageTypes: types, separated by commas",
     "includeheaders": "a MetaQ message has no headers; the column attribute is what goes beside its value",
     "key": ("a MetaQ message has no key", "use a column key: the same key goes to the same partition"),
-    "localwrites": "leave it out: blocks are always sent, so it is not needed any more",
 }
-"""Keys of other connectors, or former keys of this one, in lower case -> advice; a pair for reads and writes if it
-differs.
-"""
+"""Keys of other connectors, in lower case -> advice; a pair for reads and writes if it differs."""
+
+_FORMER: Final = {
+    "localreads": "it is without effect, because brokers send every byte; leave it out",
+    "localwrites": "it is without effect, because blocks are always sent; leave it out",
+}
+"""Former options of this connector, in lower case -> why they are ignored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,11 +144,6 @@ class SourceOptions(BrokerOptions, ReadOptions):
         "attributeFormat", values.OneOf("string", "map"), "string", READ,
         "What the column `attribute` is: the text, or a map read from `k=v;k2=v2`.",
     )
-    local_reads: bool = option(
-        "localReads", values.boolean, "true", READ,
-        "Whether a task on a broker's machine that may read the broker's files does so, instead of having larger "
-        "ranges sent.",
-    )
     # fmt: on
 
     @property
@@ -173,6 +171,7 @@ TABLE: Final = OptionTable(
     "brokers zookeeper subscribe startingOffsets endingOffsets maxBytesPerTrigger topic delivery",
     "docs/connector.md",
     {"blockBytes": {"doc": "Bytes of messages sent to {request}; not above the broker's `maxBatchSize`."}},
+    _FORMER,
 )
 OPTIONS: Final = TABLE.rows
 

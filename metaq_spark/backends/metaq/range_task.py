@@ -90,7 +90,7 @@ class RangeTask:
         options, source = self._options, SlicedPartition(*self._topic_and_index, GROUP)
         reader = RangeReader(
             self._session, source, OffsetRange(self.position, self._end), options.fetch_bytes,
-            policy=self._policy, local=options.local_reads,
+            policy=self._policy,
         )  # fmt: skip
         with closing(reader):
             while (run := reader.next_run()) is not None:

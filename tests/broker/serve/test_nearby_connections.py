@@ -16,7 +16,7 @@ from metaq_broker.text.session import TextSession
 
 def server(loop: asyncio.AbstractEventLoop) -> Any:
     """As much of a server as a connection needs that asks for its version."""
-    system = SimpleNamespace(line_bytes_max=1000, batch_bytes_max=1000, local_reads=True)
+    system = SimpleNamespace(line_bytes_max=1000, batch_bytes_max=1000)
     engine = SimpleNamespace(config=SimpleNamespace(system=system))
     transactions = SimpleNamespace(connection_lost=lambda owner: None)
     services: Any = SimpleNamespace(
@@ -29,7 +29,7 @@ def server(loop: asyncio.AbstractEventLoop) -> Any:
     return SimpleNamespace(
         loop=loop,
         limits=SimpleNamespace(pipelined_requests_max=1000, output_bytes_max=1 << 20),
-        sessions=lambda replies, client: TextSession(services, replies, client.peer, nearby=client.nearby),
+        sessions=lambda replies, client: TextSession(services, replies, client.peer),
         received=memoryview(bytearray(1 << 17)),
         names_of=lambda transport: None,
         opened=lambda connection: None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from metaq_broker.log.files.files import FileHandle, Files
 from metaq_broker.log.partitions.reads import Slice
 from metaq_broker.serve.replies import FileReply, Output, ReplyQueue
@@ -46,7 +44,7 @@ def test_questions_are_asked_in_their_order() -> None:
 
 def test_a_file_ends_what_is_taken_at_once() -> None:
     queue = ReplyQueue(Woken())
-    reply = FileReply(b"head", Slice(FileHandle(Files(), -1), 0, 10, 0, Path("segment")))
+    reply = FileReply(b"head", Slice(FileHandle(Files(), -1), 0, 10, 0))
     queue.add(b"before")
     queue.ask(lambda: reply)
     queue.add(b"behind")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -17,7 +17,7 @@ from metaq_spark.backends.metaq.options import (
 )
 from metaq_spark.errors import OptionError
 from metaq_spark.options.positions import Earliest, Latest
-from metaq_spark.options.table import Use
+from metaq_spark.options.table import READ, Use
 
 SOURCE = {"brokers": "127.0.0.1:8123", "subscribe": "orders"}
 SINK = {"brokers": "127.0.0.1:8123"}
@@ -54,6 +54,17 @@ def test_defaults_of_a_batch_read_and_of_a_write() -> None:
     ) == (None, 1 << 21)
 
 
+@pytest.mark.parametrize("use", list(Use))
+@pytest.mark.parametrize("name", ["localReads", "localwrites"])
+def test_a_former_option_is_ignored_with_a_warning(name: str, use: Use, caplog: pytest.LogCaptureFixture) -> None:
+    parse: Callable[..., object] = parse_source_options if use in READ else parse_sink_options
+    given = SOURCE if use in READ else SINK
+    assert parse(given | {name: "x"}, use) == parse(given, use)
+    (record,) = caplog.records
+    assert (record.levelname, record.name) == ("WARNING", "metaq_spark.options.table")
+    assert record.getMessage().startswith(f"option {name}: it is without effect, because ")
+
+
 def test_options_of_sparks_own_are_passed_over() -> None:
     assert stream(checkpointLocation="/some/where", queryName="q") == stream()
 
@@ -72,7 +83,6 @@ def test_options_of_sparks_own_are_passed_over() -> None:
         ),
         ({"topics": "x"}, ["option topics: use subscribe"]),
         ({"Checkpoint": "x"}, ["option Checkpoint: use checkpointLocation"]),
-        ({"localWrites": "x"}, ["option localWrites: leave it out", "not needed any more"]),
         ({"zzz": "1"}, ["there is no such option. The usual ones of a streaming read: brokers, zookeeper, subscribe"]),
         ({"path": "x"}, ["a topic has no path", "use subscribe"]),
         (

@@ -369,21 +369,6 @@ class Engine:
         except OSError as error:
             return StorageFailed(str(error))
 
-    def file_part(self, topic: str, partition: int, offset: int) -> Slice | Refusal:
-        """Return the bytes that gets from ``offset`` on would return, as far as they are in one file.
-
-        For a reader that reads the file itself. The refusals are as for ``get``.
-        """
-        self.statistics.file_lookup(topic)
-        log = self._log_for_get(topic, partition, 1)
-        if isinstance(log, Refusal):
-            return log
-        try:
-            found = log.read(offset, INT64_MAX)
-        except OSError as error:
-            return StorageFailed(str(error))
-        return found if isinstance(found, Slice) else self._nothing_at(log, offset, found)
-
     # ---- closing partitions
 
     def close_partition(self, topic: str, partition: int) -> None:

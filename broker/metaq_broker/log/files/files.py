@@ -277,9 +277,6 @@ class FileHandle:
         """Return ``count`` bytes from ``position``; fewer only at the end of the file."""
         return self._files.pread(self.fd, count, position)
 
-    def identity(self) -> tuple[int, int]:
-        return self._files.identity(self.fd)
-
     def __repr__(self) -> str:
         return f"<FileHandle fd={self.fd}>"
 

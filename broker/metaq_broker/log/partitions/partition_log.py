@@ -406,7 +406,7 @@ class PartitionLog:
                 return ReadMoved(damage.end)
             limit = layout.intact_end(offset, limit)
         length = min(bytes_max, limit - offset)
-        return Slice(layout.handle(segment), offset - segment.start, length, offset, segment.current_path)
+        return Slice(layout.handle(segment), offset - segment.start, length, offset)
 
     def scan(self, offset: int) -> Iterator[Frame]:
         """Yield the durable, intact frames from the frame boundary ``offset`` on (blocking).

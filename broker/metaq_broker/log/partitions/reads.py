@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 from operator import attrgetter
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from metaq.formats.frames import Frame, frame_bytes, walk
@@ -20,7 +19,7 @@ from metaq_broker.log.segments.segment import Segment
 
 
 class Slice(NamedTuple):
-    """``length`` durable bytes at ``position`` of a segment file, named ``path`` now; the first has offset ``offset``.
+    """``length`` durable bytes at ``position`` of a segment file; the first has offset ``offset``.
 
     The file stays open, and its bytes readable, while the slice is referenced, even if the segment is deleted
     meanwhile. Keep the slice itself, not only its ``fd``, until the bytes are sent.
@@ -30,7 +29,6 @@ class Slice(NamedTuple):
     position: int
     length: int
     offset: int
-    path: Path
 
     @property
     def fd(self) -> int:

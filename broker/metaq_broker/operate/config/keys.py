@@ -77,7 +77,10 @@ _GONE: Final = {
     "diamondZKGroup": "diamond is not supported; remove this key and write zk.zkConnect=HOST:PORT,... in [zookeeper]",
 }
 FILTER_PREFIX: Final = "group."
-_IGNORED: Final = {"localWrites": "clients send their blocks, so it is not needed any more; remove it"}
+_IGNORED: Final = {
+    "localReads": "readers get all bytes from the broker, so it is not needed any more; remove it",
+    "localWrites": "clients send their blocks, so it is not needed any more; remove it",
+}
 
 
 def ignored_keys(section: Section) -> dict[str, str]:

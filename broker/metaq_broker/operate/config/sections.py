@@ -195,12 +195,6 @@ class SystemConfig(TopicConfig):
         "idleTimeout", number(100, INT32_MAX), "ms without a request after which a connection is closed", 300_000,
         kind=OUR_OWN,
     )
-    local_reads: bool = key(
-        "localReads", boolean,
-        "readers on this machine may ask which file contains a range, and read the file themselves if they have "
-        "permission. See [Readers on the broker's machine](operations.md#readers-on-the-brokers-machine)", True,
-        kind=OUR_OWN,
-    )
     update_consumer_offsets: bool = key(
         "updateConsumerOffsets", boolean,
         "a get behind the end is answered with 301 and the end instead of 404", False,

@@ -162,9 +162,6 @@ METRICS: Final = (
              lambda m: m.commands("put_failed")),
     _counter("metaq_gets", "Get commands, whatever their answer.", lambda m: m.commands("get")),
     _counter("metaq_get_misses", "Get commands answered with 301 or 404.", lambda m: m.commands("get_miss")),
-    _counter("metaq_file_lookups",
-             "Questions for the file of a partition, by readers on this machine. Bytes that these readers read "
-             "themselves are not counted elsewhere.", lambda m: m.commands("file_lookup")),
     _counter("metaq_offset_lookups", "Offset commands, and gets that were answered with another offset.",
              lambda m: m.commands("offset")),
     _counter("metaq_messages_in", "Messages that were stored, those of committed transactions included.",

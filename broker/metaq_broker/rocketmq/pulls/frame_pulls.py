@@ -1,20 +1,16 @@
 """Request 31002: messages as stored frames, for this project's readers. Not a request of RocketMQ.
 
 A pull (11) costs work for each message. Here the broker only finds the boundaries of whole frames, and the bytes are
-sent from the file, or a reader on this machine reads the file itself. Permissions are checked as for a pull without
-subscription.
+sent from the file. Permissions are checked as for a pull without subscription.
 
 Source: docs/remoting-protocol.md, "Frames instead of records".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from metaq.net.machine import boot_id
-from metaq.protocols.file_location import FileLocation, encode_file_location
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, PullFrames, PullFramesResponse, PullMessage
@@ -33,10 +29,10 @@ MESSAGES_MAX: Final = 1 << 20
 
 
 class FramePulls:
-    """Handler of frame pulls. ``pulls`` checks requests; ``lends_files``: whether readers may read files."""
+    """Handler of frame pulls. ``pulls`` checks requests."""
 
-    def __init__(self, store: MessageStore, pulls: Pulls, lends_files: Callable[[], bool]) -> None:
-        self._store, self._pulls, self._lends_files = store, pulls, lends_files
+    def __init__(self, store: MessageStore, pulls: Pulls) -> None:
+        self._store, self._pulls = store, pulls
 
     def add_to(self, dispatcher: Dispatcher) -> None:
         dispatcher.add([PullFrames.CODE], self.pull)
@@ -50,10 +46,9 @@ class FramePulls:
         return self._look(call, asked)
 
     def _look(self, call: Call, asked: PullFrames) -> RemotingCommand | None:
-        boot = boot_id() if asked.as_file and call.session.client.nearby and self._lends_files() else None
-        bytes_max = asked.max_msg_bytes if boot else min(asked.max_msg_bytes, BODY_BYTES_MAX)
+        bytes_max = min(max(1, asked.max_msg_bytes), BODY_BYTES_MAX)
         messages_max = min(max(1, asked.max_msg_nums), MESSAGES_MAX)
-        found = self._store.stored(asked.topic, asked.queue_id, asked.queue_offset, messages_max, max(1, bytes_max))
+        found = self._store.stored(asked.topic, asked.queue_id, asked.queue_offset, messages_max, bytes_max)
         if isinstance(found, NumberPending):
             self._store.when_numbered(found, partial(self._numbered, call, asked))
             return None
@@ -68,14 +63,9 @@ class FramePulls:
             physical_offset=found.physical_offset,
             store_host=self._store.store_host.hex(),
             store_timestamp=found.known_ms,
-            as_file=True if boot else None,
         )
-        if boot is None:
-            call.answer_file(call.request.reply(ResponseCode.SUCCESS, fields.ext()), found.file)
-            return None
-        file, identity = found.file, found.file.handle.identity()
-        place = FileLocation(file.position, file.length, *identity, boot, str(file.path.absolute()))
-        return call.request.reply(ResponseCode.SUCCESS, fields.ext(), encode_file_location(place).encode())
+        call.answer_file(call.request.reply(ResponseCode.SUCCESS, fields.ext()), found.file)
+        return None
 
     def _numbered(self, call: Call, asked: PullFrames, refusal: Refusal | None) -> None:
         """Continue when the partition has its number, or gets none."""

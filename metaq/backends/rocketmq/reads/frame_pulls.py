@@ -1,7 +1,7 @@
 """Frame pulls: messages of a queue as the bundled broker stores them (31002).
 
-A response has whole frames and their queue offsets, or the place of those frames in a file of this machine. After any
-other response, use an ordinary pull, whose response explains the reason.
+A response has whole frames and their queue offsets. After any other response, use an ordinary pull, whose response
+explains the reason.
 
 Source: docs/remoting-protocol.md, "Frames instead of records".
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from metaq.backends.rocketmq.reads.pull_window import RequestWindow
 from metaq.backends.rocketmq.reads.pulls import describe
@@ -19,7 +19,6 @@ from metaq.formats.frames import pass_whole
 from metaq.formats.rocketmq.hosts import IPV4_BYTES, IPV6_BYTES
 from metaq.formats.stored_records import FrameRun
 from metaq.model import Buffer
-from metaq.protocols.file_location import FileLocation, parse_file_location
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
@@ -31,18 +30,7 @@ MESSAGES_MAX: Final = 1 << 20
 BODY_BYTES: Final = 1 << 20
 """Approximate bytes of frames in a response: they should still be in the processor's cache when they are decoded."""
 
-FILE_BYTES: Final = 16 << 20
-"""The same, if the response is a place in a file."""
-
 _MESSAGES_START: Final = 256
-
-
-class FilePart(NamedTuple):
-    """Messages whose frames are in a file at ``place``; ``run`` has no data."""
-
-    run: FrameRun
-    place: FileLocation
-
 
 Measure = Callable[[Buffer, int], tuple[int, int]]
 """Counts the whole frames at the front of a buffer, up to a maximum; returns their number and bytes."""
@@ -63,10 +51,8 @@ class FrameQueue:
     queue_id: int
     group: str
 
-    def pull(self, offset: int, messages_max: int, bytes_max: int, as_file: bool) -> RemotingCommand:
-        """Return the request for up to ``messages_max`` messages from ``offset`` on; ``as_file``: a place in a file is
-        accepted.
-        """
+    def pull(self, offset: int, messages_max: int, bytes_max: int) -> RemotingCommand:
+        """Return the request for up to ``messages_max`` messages from ``offset`` on."""
         header = PullFrames(
             consumer_group=self.group,
             topic=self.topic,
@@ -74,12 +60,11 @@ class FrameQueue:
             queue_offset=offset,
             max_msg_nums=messages_max,
             max_msg_bytes=bytes_max,
-            as_file=True if as_file else None,
         )
         return to_request(header, broker_name=self.broker_name)
 
 
-def read_frames(session: Session, command: RemotingCommand, response: RemotingCommand) -> FrameRun | FilePart | None:
+def read_frames(session: Session, command: RemotingCommand, response: RemotingCommand) -> FrameRun | None:
     """Return the frames in ``response``; ``None``: no messages there at the moment.
 
     Raises:
@@ -97,42 +82,34 @@ def read_frames(session: Session, command: RemotingCommand, response: RemotingCo
         host = bytes.fromhex(fields.store_host)
         if len(host) not in (IPV4_BYTES, IPV6_BYTES):
             raise ValueError(f"a store host of {len(host)} bytes")
-        place = parse_file_location(response.body.decode("utf-8", "surrogateescape")) if fields.as_file else None
     except ValueError as fault:
         raise session.protocol_error(f"{describe(command)} was answered with {fault}") from None
-    run = FrameRun(
+    return FrameRun(
         fields.begin_offset,
         fields.next_begin_offset,
-        b"" if place else response.body,
+        response.body,
         fields.physical_offset,
         fields.store_timestamp,
         host,
     )
-    return run if place is None else FilePart(run, place)
 
 
 class FrameWindow(RequestWindow):
     """Requests for the frames of ``queue``. The number of messages per request is adapted to their size."""
 
-    def __init__(self, queue: FrameQueue, position: int, in_flight: int, bytes_max: int, as_file: bool) -> None:
+    def __init__(self, queue: FrameQueue, position: int, in_flight: int, bytes_max: int) -> None:
         super().__init__(self._pull, position, MESSAGES_MAX, in_flight, bytes_max, _MESSAGES_START, bytes_max // 2)
-        self._queue, self._as_file = queue, as_file
-        self._wanted_bytes = FILE_BYTES if as_file else BODY_BYTES
+        self._queue = queue
 
-    def collect(self, session: Session) -> FrameRun | FilePart | None:
+    def collect(self, session: Session) -> FrameRun | None:
         """Wait for the response to the first request. Raises as ``read_frames`` and ``Session.wait``."""
         first, response = self.take(session)
         found = read_frames(session, first.command, response)
-        if isinstance(found, FilePart):
-            self._learn(found.run, found.place.length)
-        elif found is not None:
-            self._wanted_bytes = BODY_BYTES
+        if found is not None:
             self.note_bytes(len(found.data))
-            self._learn(found, len(found.data))
+            messages = (found.end - found.start) * BODY_BYTES // max(1, len(found.data))
+            self._stride = max(1, min(MESSAGES_MAX, messages))
         return found
 
     def _pull(self, offset: int, count: int) -> RemotingCommand:
-        return self._queue.pull(offset, count, 2 * self._wanted_bytes, self._as_file)
-
-    def _learn(self, run: FrameRun, byte_count: int) -> None:
-        self._stride = max(1, min(MESSAGES_MAX, (run.end - run.start) * self._wanted_bytes // max(1, byte_count)))
+        return self._queue.pull(offset, count, 2 * BODY_BYTES)

@@ -6,7 +6,6 @@
     │ yes, its registration says so                                        ▲
     ▼                                                                      │ missing messages, refusals,
     frames, several requests in flight ──▶ the requested ones, whole? ──no─┘ a lost connection, anything else
-    │ the body of a response, or this machine's file
 
 After a fault a few messages are pulled, and then frames are requested again; after several faults in a row the rest of
 the range is pulled. So every condition of a range has the meaning that it has for pulls, and frames are an optimisation
@@ -15,7 +14,6 @@ only.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -24,25 +22,16 @@ from typing import Final
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.reads.frame_pulls import (
-    FilePart,
-    FrameQueue,
-    FrameWindow,
-    measure_frames,
-)
+from metaq.backends.rocketmq.reads.frame_pulls import FrameQueue, FrameWindow, measure_frames
 from metaq.backends.rocketmq.reads.frame_pulls import Measure as MeasureFrames
 from metaq.backends.rocketmq.reads.pull_reader import PullSettings, RecordRun, pull_range
 from metaq.backends.rocketmq.reads.record_walk import Measure, measure_records
 from metaq.backends.rocketmq.routes import Routes
 from metaq.backends.rocketmq.session import Session
-from metaq.backends.segment_files import READ_CHUNK_BYTES, open_segment
 from metaq.errors import MetaqError
-from metaq.formats.frames import HEADER_BYTES, frame_bytes
 from metaq.formats.stored_records import FrameRun
 from metaq.model import OffsetRange, Partition
-from metaq.net.machine import boot_id
 from metaq.net.retry import TimeLimit
-from metaq.protocols.file_location import FileLocation
 from metaq.protocols.remoting.codes import ResponseCode
 
 PULLED_AFTER_FAULT: Final = 32
@@ -53,9 +42,6 @@ FAULTS_MAX: Final = 3
 
 IN_FLIGHT_MAX: Final = 8
 """Most requests in flight."""
-
-FRAME_BYTES_MAX: Final = 128 << 20
-"""Longest valid frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +92,6 @@ class _FrameReader:
         self._settings, self._measures, self._pulled_until = settings, measures, pulled_until
         names = [with_namespace(name, routes.namespace) for name in (topic, settings.group)]
         self._asked_queue = FrameQueue(names[0], queue.broker_name, queue.index, names[1])
-        self._files = _SegmentFiles(f"{names[0]}-{queue.index}")
-        self._as_file = boot_id() is not None
         self._window = self._new_window()
         self._lease = ExitStack()
         self._session: Session | None = None
@@ -128,7 +112,6 @@ class _FrameReader:
                 self._window = self._new_window()
         finally:
             self._leave()
-            self._files.close()
 
     def _is_bundled(self) -> bool:
         """Whether to ask the broker for frames; if not, the rest is pulled."""
@@ -168,38 +151,16 @@ class _FrameReader:
             found = None
         except MetaqError:
             found = None
-        if found is None or (found.run if isinstance(found, FilePart) else found).start != self._position:
-            self._pull_some()
-        elif isinstance(found, FilePart):
-            yield from self._runs_of(found)
-        elif self._measures.frames(found.data, found.end - found.start) != (found.end - found.start, len(found.data)):
+        if found is None or found.start != self._position or not self._is_whole(found):
             self._pull_some()
         else:
             yield found
             self._passed(found.end)
 
-    def _runs_of(self, part: FilePart) -> Iterator[FrameRun]:
-        """Yield the frames in a file, piece by piece."""
-        run, place = part
-        if not self._files.open(place):
-            self._leave()
-            self._as_file = False
-            self._window = self._new_window()
-            return
-        at, start, chunk_bytes = 0, run.start, READ_CHUNK_BYTES
-        while start < run.end:
-            wanted_bytes = min(chunk_bytes, place.length - at)
-            data = self._files.read(place.position + at, wanted_bytes)
-            count, size = self._measures.frames(data, run.end - start)
-            if not count:
-                chunk_bytes = _frame_bytes(data)
-                if len(data) < wanted_bytes or not wanted_bytes < chunk_bytes <= place.length - at:
-                    self._pull_some()
-                    return
-                continue
-            yield FrameRun(start, start + count, data[:size], run.physical_offset + at, run.known_ms, run.store_host)
-            at, start, chunk_bytes = at + size, start + count, READ_CHUNK_BYTES
-            self._passed(start)
+    def _is_whole(self, run: FrameRun) -> bool:
+        """Whether the data are exactly the frames of the run's offsets."""
+        count = run.end - run.start
+        return self._measures.frames(run.data, count) == (count, len(run.data))
 
     def _passed(self, position: int) -> None:
         self._position, self._faults = position, 0
@@ -215,49 +176,9 @@ class _FrameReader:
 
     def _new_window(self) -> FrameWindow:
         in_flight = max(1, min(IN_FLIGHT_MAX, self._settings.in_flight))
-        return FrameWindow(self._asked_queue, self._position, in_flight, self._settings.bytes_max, self._as_file)
+        return FrameWindow(self._asked_queue, self._position, in_flight, self._settings.bytes_max)
 
     def _leave(self) -> None:
         self._window.abandon(self._session)
         self._lease.close()
         self._session = None
-
-
-def _frame_bytes(data: memoryview) -> int:
-    """How many bytes the frame has that begins there; 0: that cannot be."""
-    size = frame_bytes(data) if len(data) >= HEADER_BYTES else 0
-    return size if HEADER_BYTES <= size <= HEADER_BYTES + FRAME_BYTES_MAX else 0
-
-
-class _SegmentFiles:
-    """The segment files of one partition, in ``folder``, one open at a time."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-        self._fd: int | None = None
-        self._identity: tuple[int, int] | None = None
-        self._buffer = memoryview(b"")
-
-    def open(self, place: FileLocation) -> bool:
-        """Open the file unless it is open already; return whether it is open."""
-        if (place.device, place.inode) == self._identity:
-            return True
-        self.close()
-        self._fd = open_segment(place, self._folder)
-        self._identity = None if self._fd is None else (place.device, place.inode)
-        return self._fd is not None
-
-    def read(self, position: int, byte_count: int) -> memoryview:
-        """Return up to ``byte_count`` bytes; they are valid until the next call."""
-        if len(self._buffer) < byte_count:
-            self._buffer = memoryview(bytearray(max(byte_count, READ_CHUNK_BYTES)))
-        assert self._fd is not None
-        try:
-            return self._buffer[: os.preadv(self._fd, [self._buffer[:byte_count]], position)]
-        except OSError:
-            return self._buffer[:0]
-
-    def close(self) -> None:
-        fd, self._fd, self._identity = self._fd, None, None
-        if fd is not None:
-            os.close(fd)

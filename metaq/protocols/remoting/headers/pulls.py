@@ -76,7 +76,7 @@ class PullFrames(Request):
     """Read messages of a queue from ``queue_offset`` on as they are stored. Only the bundled broker knows this request.
 
     Up to ``max_msg_nums`` messages, in at most ``max_msg_bytes`` unless a single one is larger. The body of the
-    response is frames, back to back; with ``as_file``, a text with their place on the disk, if the client has access.
+    response is frames, back to back.
     """
 
     CODE = request_code(31002, "PULL_FRAMES")
@@ -89,7 +89,6 @@ class PullFrames(Request):
     queue_offset: I64
     max_msg_nums: I32
     max_msg_bytes: I32
-    as_file: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +98,7 @@ class PullFramesResponse(Response):
     The messages have the queue offsets from ``begin_offset`` to below ``next_begin_offset``; the queue has those from
     ``min_offset`` to below ``max_offset``. The first frame is at ``physical_offset``, the others follow it without
     gaps. ``store_host`` is 8 or 20 bytes in hexadecimal digits, ``store_timestamp`` (ms) the store time of messages
-    whose ids contain none. ``as_file``: the body is the place of the frames in a file of this machine.
+    whose ids contain none.
     """
 
     CODE = PullFrames.CODE
@@ -111,7 +110,6 @@ class PullFramesResponse(Response):
     physical_offset: I64
     store_host: str
     store_timestamp: I64
-    as_file: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ def keys_of(section: str, text: bytes) -> set[str]:
 def test_only_keys_that_metaq_knows_are_shown(section: str) -> None:
     every = "".join(f"{key.name}=1\n" for key in SYSTEM_KEYS)
     known = METAQ_SYSTEM if section == "[system]" else METAQ_TOPIC
-    assert keys_of(section, shared_text(f"{section}\n{every}localWrites=true\n".encode())) == known
+    assert keys_of(section, shared_text(f"{section}\n{every}localReads=true\nlocalWrites=true\n".encode())) == known
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

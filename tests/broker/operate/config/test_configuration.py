@@ -250,6 +250,8 @@ def test_development_accepts_every_topic() -> None:
     [
         (MINIMAL + "group.g=com.example.F\n", "server.ini [topic=test] group.g: ignored; filters"),
         (MINIMAL.replace("[topic", "localWrites=true\n[topic"), "server.ini [system] localWrites: ignored; "),
+        (MINIMAL.replace("[topic", "localReads=false\n[topic"), "server.ini [system] localReads: ignored; "),
+        (MINIMAL.replace("[topic", "localReads=perhaps\n[topic"), "server.ini [system] localReads: ignored; "),
     ],
 )
 def test_keys_without_effect_are_ignored_with_a_warning(text: str, warning: str) -> None:

@@ -35,7 +35,6 @@ from metaq.protocols.text.extensions import (
     EXT_DECIDE,
     EXT_DECIDED_CONTENTS,
     EXT_DECISIONS,
-    EXT_FILE,
     EXT_FILTER,
     EXT_GROUP,
     EXT_INCARNATION,
@@ -112,7 +111,6 @@ def test_the_announced_extensions_are_all_there_are() -> None:
         EXT_SEGMENTS,
         EXT_COPY,
         EXT_STATE,
-        EXT_FILE,
         EXT_GROUP,
     }
 

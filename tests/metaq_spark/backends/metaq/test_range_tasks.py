@@ -243,7 +243,7 @@ def test_a_task_holds_a_few_fetches_however_long_its_range_is(monkeypatch: pytes
     monkeypatch.setattr("metaq.backends.metaq.session.Session.post", post)
     monkeypatch.setattr("metaq.backends.metaq.session.Session.collect", collect)
     harness = Harness(extensions=NO_EXTENSIONS)
-    options = harness.options(Use.BATCH_READ, columns="value", fetchBytes=str(len(chunk)), localReads="false")
+    options = harness.options(Use.BATCH_READ, columns="value", fetchBytes=str(len(chunk)))
     task = RangePartition(SOURCE, ADDRESSES[0], OffsetRange(0, chunks * len(chunk)))
     rows = arrow_peak = 0
     before = pa.total_allocated_bytes()

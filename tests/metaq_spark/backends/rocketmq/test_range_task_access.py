@@ -12,7 +12,7 @@ from fix_broker import RunningBroker, launch_in
 from fix_tls import Certificates
 
 from metaq.backends.rocketmq.pool import Credentials, SessionPool
-from metaq.backends.rocketmq.reads import frame_pulls, frame_reader
+from metaq.backends.rocketmq.reads import frame_pulls
 from metaq.backends.rocketmq.reads.frame_pulls import FrameQueue
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketMessage
@@ -103,7 +103,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates)
 
 @pytest.fixture
 def kinds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """In which form frames came."""
+    """Types of the answers to requests for frames."""
     found: list[str] = []
     read = frame_pulls.read_frames
 
@@ -120,15 +120,10 @@ READER: Final = Credentials("reader", "key-of-reader")
 
 
 @pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
-@pytest.mark.parametrize("way", ["FilePart", "FrameRun"])
-def test_who_may_pull_gets_frames(
-    server: Server, secured: bool, way: str, kinds: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if way == "FrameRun":
-        monkeypatch.setattr(frame_reader, "boot_id", lambda: None)
+def test_who_may_pull_gets_frames(server: Server, secured: bool, kinds: list[str]) -> None:
     rows = server.rows(READER, secured=secured)
     assert [row["value"] for row in rows] == [b"%d" % number for number in range(COUNT)]
-    assert set(kinds) == {way}
+    assert set(kinds) == {"FrameRun"}
     assert server.rows(READER, secured=secured, directory=WithoutFrames) == rows
 
 
@@ -165,7 +160,7 @@ def test_the_request_for_frames_itself_is_looked_at(
     server: Server, account: Credentials | None, group: str, code: ResponseCode
 ) -> None:
     """Whatever a reader asks before."""
-    command = FrameQueue("orders", NAME, 0, group).pull(0, 10, 1 << 16, as_file=False)
+    command = FrameQueue("orders", NAME, 0, group).pull(0, 10, 1 << 16)
     with (
         closing(SessionPool(Timeouts(5.0, 5.0), credentials=account)) as pool,
         pool.lease(server.address) as session,

@@ -13,7 +13,7 @@ from fix_broker import RunningBroker, launch_in, wait_until
 from request_replay import SendPullReplay, steps
 
 from metaq.backends.rocketmq.pool import SessionPool
-from metaq.backends.rocketmq.reads import frame_pulls, frame_reader
+from metaq.backends.rocketmq.reads import frame_pulls
 from metaq.backends.rocketmq.session import Session
 from metaq.client.metaq import MetaQ
 from metaq.client.rocketmq.client import RocketMQ
@@ -112,16 +112,8 @@ def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     return str(request.param)
 
 
-@pytest.fixture(params=["files", "bodies"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How frames come."""
-    if request.param == "bodies":
-        monkeypatch.setattr(frame_reader, "boot_id", lambda: None)
-    return str(request.param)
-
-
 class Counted:
-    """What was asked for, and in which form frames came."""
+    """Codes of the requests, and types of the answers to those for frames."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.codes: list[int] = []
@@ -166,7 +158,7 @@ def recorded(server: Server) -> list[TopicPartition]:
 
 
 def test_everything_that_was_recorded(
-    server: Server, recorded: list[TopicPartition], loops: str, way: str, counted: Counted
+    server: Server, recorded: list[TopicPartition], loops: str, counted: Counted
 ) -> None:
     seen = 0
     for where in recorded:
@@ -176,10 +168,10 @@ def test_everything_that_was_recorded(
             assert [row["queue_offset"] for row in rows] == list(range(offsets.start, offsets.end))
             seen += len(rows)
     assert seen > 50
-    assert set(counted.kinds) == {"FilePart" if way == "files" else "FrameRun"}
+    assert set(counted.kinds) == {"FrameRun"}
 
 
-def test_metaq_puts_and_sends_of_all_kinds(server: Server, loops: str, way: str, counted: Counted) -> None:
+def test_metaq_puts_and_sends_of_all_kinds(server: Server, loops: str, counted: Counted) -> None:
     where = TopicPartition("puts", Partition(NAME, 0))
     if not server.queues("puts").get(where):
         with server.metaq as mq:
@@ -199,7 +191,7 @@ def test_metaq_puts_and_sends_of_all_kinds(server: Server, loops: str, way: str,
     assert PullMessage.CODE not in counted.codes, "frames came for all of it"
     assert rows == server.rows(server.by_pulls, where, offsets)
     assert len(rows) == len(offsets) == 3143
-    assert set(counted.kinds) == {"FilePart" if way == "files" else "FrameRun"}
+    assert set(counted.kinds) == {"FrameRun"}
     red = server.both(where, offsets, tags="red || é", columns="value,tags")
     assert {row["tags"] for row in red} == {"red", "é"}
     assert len(red) == 3000 + 26 + 1
@@ -221,7 +213,7 @@ def test_a_condition_in_sql_is_for_the_broker(server: Server, counted: Counted) 
         server.rows(server.by_frames, where, offsets, sql="TAGS LIKE 'r%'")
 
 
-def test_messages_that_wait(server: Server, loops: str, way: str) -> None:
+def test_messages_that_wait(server: Server, loops: str) -> None:
     """Those in RocketMQ's own topics, which can be read by name."""
     where = TopicPartition("SCHEDULE_TOPIC_XXXX", Partition(NAME, 1))
     if not server.queues("SCHEDULE_TOPIC_XXXX").get(where):
@@ -234,16 +226,13 @@ def test_messages_that_wait(server: Server, loops: str, way: str) -> None:
 
 
 def test_fetch_bytes_bound_what_is_under_way(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And messages larger than an answer or a piece of a file come whole."""
+    """And messages larger than an answer come whole."""
     where, offsets = TopicPartition("puts", Partition(NAME, 0)), OffsetRange(0, 3143)
-    monkeypatch.setattr(frame_reader, "READ_CHUNK_BYTES", 1000)
-    server.both(where, offsets, columns="value")
-    monkeypatch.setattr(frame_reader, "boot_id", lambda: None)
     monkeypatch.setattr(frame_pulls, "BODY_BYTES", 5000)
     server.both(where, offsets, columns="value", fetchBytes="64k")
 
 
-def test_offsets_that_are_not_there(server: Server, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offsets_that_are_not_there(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(range_task, "WAIT_S", 0.1)
     where, end = TopicPartition("puts", Partition(NAME, 0)), 3143
     for directory in (server.by_frames, server.by_pulls):
@@ -252,7 +241,7 @@ def test_offsets_that_are_not_there(server: Server, way: str, monkeypatch: pytes
     server.both(where, OffsetRange(end - 1, end + 5), failOnDataLoss="false")
 
 
-def test_what_the_broker_refuses(server: Server, way: str) -> None:
+def test_what_the_broker_refuses(server: Server) -> None:
     unknown = TopicPartition("puts", Partition(NAME, 77))
     for directory in (server.by_frames, server.by_pulls):
         with pytest.raises(Exception, match=re.escape("queueId[77] is illegal")):
@@ -267,9 +256,7 @@ def damaged(segment: Path, old: bytes, new: bytes) -> None:
         file.write(new)
 
 
-def test_damage_means_what_it_means_to_pulls(
-    server: Server, loops: str, way: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damage_means_what_it_means_to_pulls(server: Server, loops: str, caplog: pytest.LogCaptureFixture) -> None:
     where = TopicPartition("damaged", Partition(NAME, 0))
     if not server.queues("damaged").get(where):
         with server.client() as mq:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rocketmq_clients import PullBench, on_scripted_cluster
 
 from metaq.backends.rocketmq.errors import OffsetOutOfRange, RequestRefused
-from metaq.backends.rocketmq.reads import frame_reader
 from metaq.backends.rocketmq.reads.frame_pulls import FrameQueue, measure_frames
 from metaq.backends.rocketmq.reads.frame_reader import FAULTS_MAX, PULLED_AFTER_FAULT, read_range
 from metaq.backends.rocketmq.reads.pulls import Subscription
@@ -19,8 +17,6 @@ from metaq.formats.frames import encode_frame, walk
 from metaq.formats.rocketmq.records import read_records
 from metaq.formats.stored_records import FrameRun
 from metaq.model import Address, OffsetRange, Partition
-from metaq.net.machine import boot_id
-from metaq.protocols.file_location import FileLocation, encode_file_location
 from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.pulls import PullFrames, PullFramesResponse, PullMessage
@@ -47,7 +43,6 @@ class Bench(PullBench):
         super().__init__(cluster, MESSAGES)
         self.frames = [encode_frame(number, 0, body) for number, body in enumerate(MESSAGES)]
         self.change: Change = lambda asked, answer: answer
-        self.file: Path | None = None
         self.broker.tamper = self._tamper
         self.bundled = Bundled(cluster.name_servers, self.pool)
         self.came: list[tuple[int, int, bool]] = []
@@ -73,14 +68,8 @@ class Bench(PullBench):
             physical_offset=PHYSICAL + at,
             store_host="7f00000100002a9f",
             store_timestamp=77,
-            as_file=True if self.file and asked.as_file else None,
         )
-        body = b"".join(self.frames[first : first + count])
-        if fields.as_file and self.file is not None:
-            status = self.file.stat()
-            place = FileLocation(at, size, status.st_dev, status.st_ino, boot_id() or "", str(self.file))
-            body = encode_file_location(place).encode()
-        return RemotingCommand(0, fields.ext(), body)
+        return RemotingCommand(0, fields.ext(), b"".join(self.frames[first : first + count]))
 
     def read(self, start: int = 0, end: int = len(MESSAGES), pulled_until: int = 0, **changes: object) -> list[bytes]:
         """The bodies of a range."""
@@ -118,18 +107,6 @@ def bench() -> Iterator[Bench]:
         yield bench
 
 
-@pytest.fixture
-def segment(bench: Bench, tmp_path: Path) -> Path:
-    """The messages in a segment file."""
-    if boot_id() is None:
-        pytest.skip("no file is lent where machines have no boot id")
-    folder = tmp_path / "orders-0"
-    folder.mkdir()
-    bench.file = folder / f"{0:020}.meta"
-    bench.file.write_bytes(b"".join(bench.frames))
-    return bench.file
-
-
 @pytest.mark.parametrize(("start", "end"), [(0, 3000), (0, 1), (17, 18), (255, 257), (2999, 3000), (5, 5), (9, 5)])
 @pytest.mark.parametrize("in_flight", [1, 16])
 def test_a_range_is_read_once_and_in_order(bench: Bench, start: int, end: int, in_flight: int) -> None:
@@ -138,14 +115,6 @@ def test_a_range_is_read_once_and_in_order(bench: Bench, start: int, end: int, i
     asked = bench.offsets(FRAMES)
     assert asked == sorted(set(asked)), "nothing is asked for twice"
     assert bench.pool.idle_count(bench.broker.address()) == (1 if start < end else 0)
-
-
-def test_a_range_is_read_from_files(bench: Bench, segment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for chunk_bytes in (20, 100, 5000, 1 << 20):
-        monkeypatch.setattr(frame_reader, "READ_CHUNK_BYTES", chunk_bytes)
-        assert bench.read() == MESSAGES
-        assert bench.read(7, 2000) == MESSAGES[7:2000]
-    assert bench.offsets(PULL) == []
 
 
 def test_of_a_broker_that_does_not_announce_it_no_frames_are_asked(bench: Bench) -> None:
@@ -191,7 +160,6 @@ ODD: dict[str, Change] = {
     "a field is missing": lambda asked, answer: replace(answer, ext={"beginOffset": "5"}),
     "no host": changed(storeHost="7f"),
     "no digits": changed(storeHost="host"),
-    "no place": lambda asked, answer: changed(asFile="true")(asked, replace(answer, body=b"here")),
 }
 
 
@@ -238,45 +206,6 @@ def test_what_retention_removed_is_said_by_a_pull(bench: Bench) -> None:
     assert bench.read(100) == MESSAGES[100:]
 
 
-FILES: dict[str, Callable[[Path], None]] = {
-    "is gone": lambda file: file.unlink(),
-    "is a link": lambda file: (file.rename(file.with_suffix(".x")), file.symlink_to(file.with_suffix(".x")))[1],
-    "has two names": lambda file: file.with_suffix(".y").hardlink_to(file),
-}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_that_cannot_be_used_is_sent(bench: Bench, segment: Path, name: str) -> None:
-    def spoil(asked: PullFrames, answer: RemotingCommand) -> RemotingCommand:
-        if asked.as_file and bench.file:
-            FILES[name](segment)
-            bench.file = None
-        assert len(bench.broker.requests) < 100, "it asks for the same file again and again"
-        return answer
-
-    bench.change = spoil
-    assert bench.read() == MESSAGES
-    assert bench.offsets(PULL) == []
-    asked = [PullFrames.from_ext(each.ext).as_file for each in bench.broker.requests if each.code == FRAMES]
-    assert asked[0]
-    assert not asked[-1]
-
-
-def test_a_file_in_another_folder_is_not_opened(bench: Bench, segment: Path) -> None:
-    other = segment.parent.parent / "secrets-0"
-    other.mkdir()
-    bench.file = segment.rename(other / segment.name)
-    assert bench.read() == MESSAGES
-    assert not any(each.ext.get("asFile") for each in bench.broker.requests[-1:])
-
-
-def test_a_file_that_was_cut_is_reported_by_pulls(bench: Bench, segment: Path) -> None:
-    whole = segment.read_bytes()
-    segment.write_bytes(whole[: sum(map(len, bench.frames[:1000])) + 3])
-    assert bench.read() == MESSAGES
-    assert bench.pulled() == set(range(1000, 3000)), "what is missing once is missing the next time"
-
-
 def test_frames_are_counted_up_to_the_first_that_is_not_whole() -> None:
     data = b"".join(encode_frame(number, 0, bytes(number)) for number in range(5))
     assert measure_frames(data, 10) == (5, len(data))
@@ -287,7 +216,7 @@ def test_frames_are_counted_up_to_the_first_that_is_not_whole() -> None:
 
 
 def test_the_request_says_what_is_wanted() -> None:
-    command = FrameQueue("orders", "broker-a", 3, "g").pull(7, 100, 5000, as_file=True)
+    command = FrameQueue("orders", "broker-a", 3, "g").pull(7, 100, 5000)
     assert command.code == 31002
     assert PullFrames.from_ext(command.ext) == PullFrames(
         consumer_group="g",
@@ -296,6 +225,5 @@ def test_the_request_says_what_is_wanted() -> None:
         queue_offset=7,
         max_msg_nums=100,
         max_msg_bytes=5000,
-        as_file=True,
     )
     assert command.ext["bname"] == "broker-a"
