@@ -52,6 +52,9 @@ def _succeed(future: asyncio.Future[R], result: R) -> None:
 
 
 def _fail(future: asyncio.Future[R], error: BaseException) -> None:
+    if isinstance(error, StopIteration):  # of a program's function: futures refuse it, and the task would wait for ever
+        error, stopped = RuntimeError(f"the call raised {error!r}"), error
+        error.__cause__ = stopped
     if not future.done():
         future.set_exception(error)
 

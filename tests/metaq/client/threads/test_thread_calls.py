@@ -23,6 +23,15 @@ async def test_results_errors_and_context_are_those_of_the_call() -> None:
         await call_in_thread(divmod, 1, 0)
 
 
+@in_loop
+async def test_a_function_that_raises_stop_iteration_leaves_no_task_waiting() -> None:
+    """A partitioner of ``next(...)`` may do so; a future refuses such an error."""
+    with pytest.raises(RuntimeError, match="the call raised StopIteration") as raised:
+        async with asyncio.timeout(60):
+            await call_in_thread(next, iter(()))
+    assert isinstance(raised.value.__cause__, StopIteration)
+
+
 def test_calls_that_hang_delay_nothing() -> None:
     release, entered = threading.Event(), threading.Semaphore(0)
 
