@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +21,7 @@ from metaq.backends.rocketmq.errors import NoReply
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.replies import reply_properties, send_reply
 from metaq.client.rocketmq.records import RocketMessage, RocketReceived
-from metaq.client.rocketmq.requests import RocketReply
+from metaq.client.rocketmq.requests import RocketReply, WaitingRequests
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.errors import SendFailed
 from metaq.model import Partition
@@ -136,3 +139,29 @@ def _until_gone(reply: Callable[[], None]) -> None:
     while time.monotonic() < end:
         reply()
         time.sleep(0.05)
+
+
+def test_a_request_to_a_broker_that_hangs_fails_in_its_time(pair: BrokerPair) -> None:
+    """Also the first one, of which the broker is told before."""
+    there = Partition("broker-b", 0)
+    with RocketMQ(pair.name_server) as mq:
+        producer = mq.producer()
+        producer.send("orders", b"one tea", partition=there)
+        os.kill(pair.process_id("broker-b"), signal.SIGSTOP)
+        try:
+            for _ in range(2):
+                since_s = time.monotonic()
+                with pytest.raises(SendFailed, match="no answer to a send"):
+                    producer.request("orders", b"silent", timeout=0.5, partition=there)
+                assert time.monotonic() - since_s < 20  # a send waits for 30 seconds
+        finally:
+            os.kill(pair.process_id("broker-b"), signal.SIGCONT)
+
+
+def test_a_request_whose_task_is_cancelled_while_it_is_sent_is_forgotten() -> None:
+    waiting = WaitingRequests()
+    future = waiting.add("c1")
+    assert len(waiting) == 1
+    del future  # as the result of a thread whose task does not wait any more
+    gc.collect()
+    assert len(waiting) == 0

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final
+from weakref import WeakValueDictionary
 
 from metaq.backends.rocketmq.replies import PushedReply
 from metaq.formats.rocketmq.properties import KEYS, TAGS, UNIQ_KEY
@@ -44,11 +45,17 @@ class RocketReply:
 
 
 class WaitingRequests:
-    """Requests that wait for replies, by correlation id. Thread-safe."""
+    """Requests that wait for replies, by correlation id. Thread-safe.
+
+    A request is dropped with its future: a task may be cancelled while a thread still sends its request.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[str, Future[RocketReply]] = {}
+        self._waiting: WeakValueDictionary[str, Future[RocketReply]] = WeakValueDictionary()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def add(self, correlation_id: str) -> Future[RocketReply]:
         """Return the future of the reply to a request that is about to be sent."""

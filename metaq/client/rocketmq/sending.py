@@ -8,6 +8,7 @@ left, each broker gets all retries that the policy allows.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import threading
@@ -211,8 +212,8 @@ class Sender:
                 self._month_ms, self._month_until_ms = month_start_ms(now_ms), now_ms + MONTH_AGE_MS_MAX
             return self._ids.next(now_ms, self._month_ms)
 
-    def send(self, topic: str, rows: Sequence[Row]) -> list[RocketSent]:
-        """Store messages, and return where each is stored.
+    def send(self, topic: str, rows: Sequence[Row], *, within_s: float = math.inf) -> list[RocketSent]:
+        """Store messages, and return where each is stored. All tries take ``within_s`` seconds at most.
 
         Raises:
             SendFailed: A broker refused messages or could not be reached; ``sent`` is what was acknowledged.
@@ -220,7 +221,7 @@ class Sender:
         for number, row in enumerate(rows):
             row.number = number
         sent: list[RocketSent | None] = [None] * len(rows)
-        failure = self._deliver(topic, rows, sent)
+        failure = self._deliver(topic, rows, sent, within_s)
         if failure is not None:
             self._queues.pop(topic, None)  # its queues may have moved
             reason = failure.reason if isinstance(failure, WriterFailed) else str(failure)
@@ -248,10 +249,12 @@ class Sender:
                 what = f"the body has {size} bytes, and broker {queue.broker_name!r} takes at most {limit}"
                 raise ValueError(f"{what} (its maxMessageSize)")
 
-    def _deliver(self, topic: str, rows: Sequence[Row], sent: list[RocketSent | None]) -> MetaqError | None:
+    def _deliver(
+        self, topic: str, rows: Sequence[Row], sent: list[RocketSent | None], within_s: float
+    ) -> MetaqError | None:
         """Send ``rows``, and record in ``sent`` what is acknowledged; return why not all are."""
         failed: set[str] = set()
-        limit = TimeLimit(self.pool.timeouts.all_tries_s, self.pool.clock)
+        limit = TimeLimit(max(0.0, min(within_s, self.pool.timeouts.all_tries_s)), self.pool.clock)
         while True:
             by_broker: dict[str, list[Row]] = {}
             for row in rows:
