@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         abandon_output()
         return EXIT_PIPE
+    except OSError as error:  # the help could not be written
+        return _fail(_reason(error), EXIT_FAILED)
     except KeyboardInterrupt:
         give_up_output()
         return EXIT_INTERRUPTED

@@ -197,7 +197,8 @@ class TestProcesses:
         assert self.run("METAQ topics >&-", clusters) == (1, b"", closed)
         assert self.run("METAQ produce t -m x >&-", clusters)[::2] == (0, b"1 message sent to t\n")
         full = b"metaq: the standard output cannot be written: No space left on device\n"
-        assert self.run("METAQ consume t >/dev/full", clusters) == (1, b"", full)
+        for command in ("consume t", "--help", "consume --help"):
+            assert self.run(f"METAQ {command} >/dev/full", clusters) == (1, b"", full), command
         status, _, err = self.run("METAQ produce t <&-", clusters)
         assert (status, err.splitlines()[-1]) == (
             2, b"metaq: the standard input is closed; name files, or -m TEXT",
