@@ -36,7 +36,7 @@ class StoreHost:
         self._is_name = not _is_ip(address.host)
         try:
             found = socket.getaddrinfo(address.host, None, type=socket.SOCK_STREAM) if self._is_name else []
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # Unicode: a part of the name is empty or has more than 63 characters
             reason = f"{address.host} (brokerIP1, or hostName where that is not set) has no IP address: {error}"
             raise RemotingUnavailable(reason) from error
         self.packed = host_bytes(_best(found) if self._is_name else address.host, address.port)

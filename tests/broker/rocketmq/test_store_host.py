@@ -39,6 +39,12 @@ def test_a_name_without_address_keeps_the_broker_from_starting(monkeypatch: pyte
         StoreHost(Address("nowhere.example", 10911))
 
 
+@pytest.mark.parametrize("name", ["x" * 64 + ".example", "a..b"])
+def test_a_name_that_cannot_be_looked_up_keeps_the_broker_from_starting(name: str) -> None:
+    with pytest.raises(RemotingUnavailable, match="has no IP address"):
+        StoreHost(Address(name, 10911))
+
+
 def test_a_name_that_gets_another_address_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     """An address of version 4 is preferred; a look-up that fails changes nothing."""
     answers: list[Any] = [
