@@ -87,6 +87,11 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["help"]:
         given = [*given[1:2], "--help"]
+    if (wrong := _unknown_in_front(parser, given)) is not None:
+        of_commands = {name for row in all_commands().values() for each in row.options() for name in each.names}
+        near = "" if wrong in of_commands else suggestion(wrong, parser._option_string_actions)
+        advice = near or "; those of a command stand behind its name"
+        parser.exit(EXIT_USAGE, f"metaq: there is no option {wrong!r} in front of the command{advice}\n")
     try:
         options, behind = parser.parse_known_args(given)
     except SystemExit:
@@ -97,6 +102,25 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     if behind:
         setattr(options, options.list_name, [*getattr(options, options.list_name), *behind])
     return options
+
+
+def _unknown_in_front(parser: argparse.ArgumentParser, given: Sequence[str]) -> str | None:
+    """Return the first option in front of the command that does not exist: ``argparse`` takes its value for the
+    command.
+    """
+    known, rest = parser._option_string_actions, iter(given)
+    for one in rest:
+        if not one.startswith("-") or one == "--":
+            return None
+        name, has_value, _ = one.partition("=")
+        if not one.startswith("--"):  # the value may stand behind the letter
+            name, has_value = one[:2], one[2:]
+        action = known.get(name) or next((known[each] for each in known if each.startswith(name)), None)
+        if action is None:
+            return name
+        if action.nargs != 0 and not has_value:
+            next(rest, None)
+    return None
 
 
 def _unrecognized(given: Sequence[str], options: argparse.Namespace) -> str:

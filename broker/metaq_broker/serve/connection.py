@@ -218,7 +218,9 @@ class Connection(asyncio.BufferedProtocol):
             self._read(False)
 
     def eof_received(self) -> bool:
-        """The client sends no more; its requests are still answered."""
+        """The client sends no more; its requests are still answered, but for answers out of order that are not ready:
+        a client of RocketMQ that has ended looks the same.
+        """
         if self._linger is not None:
             return False
         self._eof = True

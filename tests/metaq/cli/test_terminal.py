@@ -102,6 +102,9 @@ class TestStatusLine:
         assert shown[-1] == ""  # it is gone
 
 
+FRONT, BEHIND = "in front of the command", "those of a command stand behind its name"
+
+
 class TestSuggestions:
     @pytest.mark.parametrize(
         ("arguments", "says"),
@@ -111,6 +114,9 @@ class TestSuggestions:
             ("frobnicate", "metaq: there is no command 'frobnicate'; metaq --help lists them\n"),
             ("consume orders --jsno", "metaq: error: consume has no option '--jsno'; did you mean '--json'?\n"),
             ("topics --zzz=1", "metaq: error: topics has no option '--zzz'; metaq help topics lists them\n"),
+            ("--clustr x topics", f"metaq: there is no option '--clustr' {FRONT}; did you mean '--cluster'?\n"),
+            ("-c 1.2.3.4:1 --json topics", f"metaq: there is no option '--json' {FRONT}; {BEHIND}\n"),
+            ("-c1.2.3.4:1 --clus=1.2.3.4:1 -b 1 topics", f"metaq: there is no option '-b' {FRONT}; {BEHIND}\n"),
             ("bench putt orders", "'putt': expected one of put, get; did you mean 'put'?\n"),
         ],
     )
