@@ -13,14 +13,18 @@ from metaq.discovery.stats import parse_figures, topic_fields
 from metaq.errors import ProtocolError, TopicNotFound
 from metaq.model import Address
 
+RATES: Final = "rates"
+"""The item of ``stats`` for what was stored and sent in the last minute. Only the bundled broker has it."""
+
 RESERVED: Final = frozenset(
     {"help", "topics", "offsets", "realtime", "reset", "config", "incarnations", "segments", "replication"}
-    | {"durability", "failures", "retention", "machine"}
+    | {"durability", "failures", "retention", "machine", RATES}
 )
 """Items of ``stats``: a topic of such a name cannot be queried, and ``reset`` even changes counters."""
 
 _REALTIME: Final = re.compile(r"Count=(\d+),Value=(\d+),Value/Count=([\d.]*),Count/Duration=([\d.]*),Duration=(\d+)")
 _HAS_MESSAGES, _UNKNOWN = "0", "1"
+_LAST_MINUTE: Final = "last_minute_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class BrokerStatistics:
 
         ``None``: nothing was counted.
         """
-        seconds, count = self.number("last_minute_s"), self.number(f"last_minute_{kind}s")
+        seconds, count = self.number(f"{_LAST_MINUTE}s"), self.number(f"{_LAST_MINUTE}{kind}s")
         if seconds is not None and count is not None:
             return count / max(1, seconds)
         realtime = self.realtime.get(kind)
@@ -124,8 +128,10 @@ def broker_statistics(directory: Directory, pool: SessionPool) -> list[BrokerSta
     found = []
     for broker_id, address in directory.brokers().items():
         with pool.lease(address) as session:
-            texts = session.stats(["", "realtime"])
+            texts = session.stats(["", "realtime", RATES])
         figures, realtime = parse_figures(texts[""]), parse_figures(texts["realtime"])
+        recent = parse_figures(texts[RATES])
+        figures |= {name: value for name, value in recent.items() if name.startswith(_LAST_MINUTE)}
         found.append(
             BrokerStatistics(
                 broker=broker_id, address=address, figures=figures, realtime=_realtime(realtime, "realtime_")
@@ -143,18 +149,19 @@ def topic_sizes(directory: Directory, pool: SessionPool) -> list[TopicSize]:
     found: dict[str, list[TopicSize]] = {}
     for address in directory.brokers().values():
         with pool.lease(address) as session:
-            text = session.stats(["topics"])["topics"]
-        for topic, fields in topic_fields(text):
-            found.setdefault(topic, []).append(_size(topic, fields))
+            texts = session.stats(["topics", RATES])
+        recent = dict(topic_fields(texts[RATES]))
+        for topic, fields in topic_fields(texts["topics"]):
+            found.setdefault(topic, []).append(_size(topic, fields, _last_minute(recent.get(topic, {}))))
     return [_sum(found[topic]) for topic in sorted(found)]
 
 
-def _size(topic: str, fields: Mapping[str, str]) -> TopicSize:
+def _size(topic: str, fields: Mapping[str, str], last_minute: LastMinute | None) -> TopicSize:
     partitions, messages, size = (
         _number(fields, name) or 0 for name in ("partitions", "message_count", "message_bytes")
     )
     return TopicSize(
-        topic=topic, partitions=partitions, messages=messages, bytes=size, last_minute=_last_minute(fields)
+        topic=topic, partitions=partitions, messages=messages, bytes=size, last_minute=last_minute
     )
 
 
@@ -175,7 +182,7 @@ def _sum(sizes: Sequence[TopicSize]) -> TopicSize:
 
 
 def _last_minute(fields: Mapping[str, str]) -> LastMinute | None:
-    seconds, puts, size = (_number(fields, f"last_minute_{name}") for name in ("s", "puts", "bytes_out"))
+    seconds, puts, size = (_number(fields, _LAST_MINUTE + name) for name in ("s", "puts", "bytes_out"))
     return None if seconds is None or puts is None or size is None else LastMinute(seconds, puts, size)
 
 
@@ -192,16 +199,19 @@ def topic_statistics(directory: Directory, pool: SessionPool, topic: str) -> lis
     found, asked = [], []
     for broker_id, address in directory.brokers().items():
         with pool.lease(address) as session:
-            figures = parse_figures(session.stats([topic])[topic])
+            texts = session.stats([topic, RATES])
+        figures, recent = parse_figures(texts[topic]), dict(topic_fields(texts[RATES]))
         asked.append(str(address))
         if figures.get("resultCode", _UNKNOWN) != _UNKNOWN:
-            found.append(_topic(broker_id, address, figures))
+            found.append(_topic(broker_id, address, figures, _last_minute(recent.get(topic, {}))))
     if not found:
         raise TopicNotFound(topic, asked)
     return found
 
 
-def _topic(broker_id: int, address: Address, figures: Mapping[str, str]) -> TopicStatistics:
+def _topic(
+    broker_id: int, address: Address, figures: Mapping[str, str], last_minute: LastMinute | None
+) -> TopicStatistics:
     partitions, messages, size = (_number(figures, name) for name in ("partitions", "message_count", "bytes"))
     if partitions is None or messages is None or size is None:
         raise ProtocolError("the answer to stats TOPIC has no partitions, message_count or bytes", b"", address)
@@ -212,7 +222,7 @@ def _topic(broker_id: int, address: Address, figures: Mapping[str, str]) -> Topi
         messages=messages,
         bytes=size,
         realtime=_realtime(figures, "topic_realtime_"),
-        last_minute=_last_minute(figures),
+        last_minute=last_minute,
     )
 
 

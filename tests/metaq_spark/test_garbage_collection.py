@@ -61,7 +61,7 @@ from metaq_spark.columns import decode, engine
 from metaq.model import Partition, TopicPartition
 from metaq.formats.frames import encode_frame
 garbage_collection.freeze_modules()
-decoder = decode.RunDecoder(TopicPartition("t", Partition(0, 0)), engine=engine.Engine(0))
+decoder = decode.RunDecoder(TopicPartition("t", Partition(0, 0)), engine=engine.ColumnEngine(0))
 assert list(decoder.decode(encode_frame(1, 0, b"body") * 10, 0)) == [] and next(decoder.flush()).num_rows == 10
 assert engine.numba_kernels() is not None
 gc.collect()

@@ -39,6 +39,7 @@ _HELP: Final = (
     "failures Returns partitions that take no more messages, damaged ranges, lost data and disks that take no puts.",
     "retention Returns per topic what becomes of old segments, when, and what was done.",
     "machine Returns the broker's clock, and the free space of the folders that it writes to.",
+    "rates Returns what was stored and sent in the last minute, in all and per topic.",
 )
 _STATE: Final = re.compile(r"state:([0-9a-f]{16}):([0-9]{1,18}):([0-9]{1,9})")
 STATE_BYTES_MAX: Final = 4 << 20
@@ -82,6 +83,7 @@ class StatsReport:
             "failures": self._failures,
             "retention": self._plans,
             "machine": self._machine,
+            "rates": self._rates,
         }
 
     @property
@@ -126,11 +128,6 @@ class StatsReport:
         yield f"total_messages {sum(log.message_count for log in logs)}"
         yield f"topics {len(self._shown({log.topic for log in logs} | self._config.topics.keys()))}"
         yield f"config_checksum {self._config.checksum}"
-        recent = statistics.last_minute()
-        yield f"last_minute_s {recent.seconds}"
-        yield f"last_minute_puts {recent.messages_in}"
-        yield f"last_minute_gets {recent.gets}"
-        yield f"last_minute_bytes_out {recent.bytes_out}"
         yield from self._rocketmq()
 
     def _topics(self) -> Iterator[str]:
@@ -142,8 +139,7 @@ class StatsReport:
             logs, settings = list(group), self._config.topic_settings(topic)
             yield (
                 f"{topic} partitions {len(logs)} message_count {_messages(logs)} message_bytes {_bytes(logs)} "
-                f"accept_publish {_word(settings.accept_publish)} accept_subscribe {_word(settings.accept_subscribe)} "
-                f"{' '.join(self._topic_recent(topic))}"
+                f"accept_publish {_word(settings.accept_publish)} accept_subscribe {_word(settings.accept_subscribe)}"
             )
         for topic in self._shown(self._config.topics.keys() - stored):
             yield f"{topic} *Empty*"
@@ -186,13 +182,19 @@ class StatsReport:
         yield f"bytes {_bytes(logs)}"
         for kind in KINDS:
             yield f"topic_realtime_{kind} {self._topic_figures(kind, topic)}"
-        yield from self._topic_recent(topic)
 
-    def _topic_recent(self, topic: str) -> Iterator[str]:
-        recent = self._statistics.topic_last_minute(topic)
+    def _rates(self) -> Iterator[str]:
+        recent = self._statistics.last_minute()
         yield f"last_minute_s {recent.seconds}"
         yield f"last_minute_puts {recent.messages_in}"
+        yield f"last_minute_gets {recent.gets}"
         yield f"last_minute_bytes_out {recent.bytes_out}"
+        for topic in self._shown({log.topic for log in self._engine.stores.logs()}):
+            of_topic = self._statistics.topic_last_minute(topic)
+            yield (
+                f"{topic} last_minute_s {of_topic.seconds} last_minute_puts {of_topic.messages_in} "
+                f"last_minute_bytes_out {of_topic.bytes_out}"
+            )
 
     def _durability(self) -> Iterator[str]:
         settings: dict[str, TopicConfig] = {"*SYSTEM*": self._config.system}

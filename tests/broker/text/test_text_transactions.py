@@ -38,7 +38,7 @@ def begin_with(client: WireClient, key: TransactionId, body: bytes) -> None:
 def test_the_extensions_are_announced(dev_broker: RunningBroker) -> None:
     code, text = dev_broker.client().result(b"version 1\r\n")
     words = "boundary,timestamp,mput,decide,decisions,contents,decided-contents,fget,ordinal,incarnation,segments,copy,"
-    words += "state,file"
+    words += "state,group"
     assert (code, text.partition(";")[2]) == (200, f"ext={words}")
 
 

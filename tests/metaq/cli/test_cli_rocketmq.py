@@ -65,7 +65,7 @@ def test_metaq_has_neither(option: tuple[str, str], capsys: pytest.CaptureFixtur
 
 def test_the_cluster_is_shown(run: Run, cluster: ScriptedCluster) -> None:
     cluster.append("orders", QUEUE, [b"a", b"b"], store_ms=1_700_000_000_000)
-    assert run("topics")[1] == "topic   partitions\norders           2\n"
+    assert run("topics")[1] == "topic   partitions  messages\norders           2         2\n"
     assert json.loads(run("describe", "orders", "--json")[1].splitlines()[0])["messages"] == 2
     assert "bytes" not in run("describe", "orders")[1]
     assert run("offsets", "orders", "--at", "@1", "--json")[1].splitlines()[0] == (

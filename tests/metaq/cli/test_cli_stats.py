@@ -29,6 +29,7 @@ JAVA = {
     "topic_realtime_put Count=3,Value=3,Value/Count=1,Count/Duration=1.5,Duration=2\r\n"
     "topic_realtime_get Invalid keyTwo:orders\r\n",
     "empty": "empty\r\nresultCode 2\r\npartitions 0\r\nmessage_count 0\r\nbytes 0\r\ntopic_realtime_put null\r\n",
+    "rates": "rates\r\nresultCode 1\r\npartitions 0\r\nmessage_count 0\r\nbytes 0\r\n",
     "nothing": "nothing\r\nresultCode 1\r\npartitions 0\r\nmessage_count 0\r\nbytes 0\r\n",
 }
 

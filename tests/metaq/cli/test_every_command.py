@@ -71,8 +71,6 @@ def answered_without_a_server(line: str, scheme: str) -> int | None:
     is_metaq = not scheme.startswith("rocketmq")
     if line in LOCAL or (is_metaq and name == "dlq"):
         return 0
-    if scheme == "{}" and line in ("groups", "lag g t", "reset g t --to earliest"):
-        return 2
     return 2 if line == "dlq discard g --all" else None
 
 

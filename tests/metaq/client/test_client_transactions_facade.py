@@ -124,7 +124,7 @@ def test_a_task_cancelled_while_it_sends_rolls_back_afterwards(
         return call
 
     monkeypatch.setattr("metaq.client.transactions.put", noted("put", transactions.put))
-    monkeypatch.setattr(transactions.Transactions, "rollback", noted("rollback", transactions.Transactions.rollback))
+    monkeypatch.setattr(transactions.TransactionSteps, "rollback", noted("rollback", transactions.TransactionSteps.rollback))
 
     async def send_both(mq: AsyncMetaQ) -> None:
         async with mq.producer().transaction() as transaction:

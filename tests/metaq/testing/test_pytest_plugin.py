@@ -15,7 +15,7 @@ QUIET = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:hypothesisp
 
 def example() -> str:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (found,) = [block for block in blocks if "(metaq_broker)" in block]
+    (found,) = [block for block in blocks if "(metaq_broker: BrokerProcess)" in block]
     return str(found)
 
 

@@ -14,10 +14,10 @@ from metaq.model import Message, Partition, TopicPartition
 from metaq.formats.frames import encode_body, encode_frame
 from metaq_spark.columns import kernels
 from metaq_spark.columns.decode import RunDecoder
-from metaq_spark.columns.engine import Engine
+from metaq_spark.columns.engine import ColumnEngine
 
 run = b"".join(encode_frame(7, *encode_body(Message(b"x", attribute))) for attribute in (None, "a", "b"))
-decoder = RunDecoder(TopicPartition("t", Partition(0, 0)), engine=Engine(0))
+decoder = RunDecoder(TopicPartition("t", Partition(0, 0)), engine=ColumnEngine(0))
 for lent in (run, memoryview(bytearray(run))):
     assert [batch.num_rows for batch in (*decoder.decode(lent, 0), *decoder.flush())] == [3]
 print(sum(kernels.decode_frames.stats.cache_misses.values()), sum(kernels.decode_frames.stats.cache_hits.values()))

@@ -76,7 +76,7 @@ class GetTopicConfig(Request):
     """Return one topic, as JSON (5.x)."""
 
     CODE = request_code(351, "GET_TOPIC_CONFIG")
-    ANSWER_BODY = "TopicConfig"
+    ANSWER_BODY = "TopicConfigBody"
 
     topic: str
 

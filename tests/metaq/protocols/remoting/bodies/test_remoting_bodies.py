@@ -261,7 +261,7 @@ class TestRegistration:
             (struct.pack(">i", -1), "field 'length' of RegisterBrokerBody is '-1'"),
             (struct.pack(">i2si", 2, b"{}", 1 << 30), "field 'count' of RegisterBrokerBody is '1073741824'"),
             (struct.pack(">i2sii3s", 2, b"{}", 1, 3, b"a b"), "it must be 'name reads writes perm filter-type'"),
-            (struct.pack(">i2sii9s", 2, b"{}", 1, 9, b"T x 1 1 S"), "'readQueueNums' of TopicConfig is 'x'"),
+            (struct.pack(">i2sii9s", 2, b"{}", 1, 9, b"T x 1 1 S"), "'readQueueNums' of TopicConfigBody is 'x'"),
             (struct.pack(">i2sii1s", 2, b"{}", 0, 1, b"3"), "'filterServerList' of RegisterBrokerBody is '3'"),
         ],
     )
