@@ -124,7 +124,8 @@ def test_a_task_cancelled_while_it_sends_rolls_back_afterwards(
         return call
 
     monkeypatch.setattr("metaq.client.transactions.put", noted("put", transactions.put))
-    monkeypatch.setattr(transactions.TransactionSteps, "rollback", noted("rollback", transactions.TransactionSteps.rollback))
+    steps_class = transactions.TransactionSteps
+    monkeypatch.setattr(steps_class, "rollback", noted("rollback", steps_class.rollback))
 
     async def send_both(mq: AsyncMetaQ) -> None:
         async with mq.producer().transaction() as transaction:
