@@ -229,7 +229,7 @@ class BrokerServer:
             self.store,
             self._parts.clock.now_ms,
             config.broker_name,
-            message_bytes_max=config.message_bytes_max,
+            self.sends.checks,
             keeps=config.keeps_replies,
         ).mount(dispatcher)
         AdministrationRequests(

@@ -24,14 +24,13 @@ from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.clients import PushReplyMessage
 from metaq.protocols.remoting.headers.sends import SEND_REPLY_MESSAGE, SEND_REPLY_MESSAGE_V2, SendMessage
 from metaq_broker.log.engine.outcomes import Refusal
-from metaq_broker.log.engine.topics import WRITE, Topics
+from metaq_broker.log.engine.topics import ServedTopic, Topics
 from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.members import Members
 from metaq_broker.rocketmq.messages.message_store import OnStored, OutgoingMessage, StoredBatch
-from metaq_broker.rocketmq.refusals import invalid_parameter, unknown_topic
-from metaq_broker.rocketmq.sends.sends import born_host
+from metaq_broker.rocketmq.refusals import Refused, unknown_topic
+from metaq_broker.rocketmq.sends.sends import SENT, SendChecks, born_host, without_queues
 from metaq_broker.rocketmq.session import Call, RemotingSession
-from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS
 
 TIMEOUT_S: Final = 10.0
 """For the producer to take a reply."""
@@ -39,7 +38,6 @@ TIMEOUT_S: Final = 10.0
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 """Property of a pushed reply: when the broker pushed it, in milliseconds."""
 
-_SENT: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _NOT_STORED_ID: Final = "0"
 """Message id of a reply that was pushed and is not stored: clients expect one."""
 
@@ -63,12 +61,12 @@ class Replies:
         store: ReplyStore,
         now_ms: Callable[[], int],
         broker_name: str,
+        checks: SendChecks,
         *,
-        message_bytes_max: int,
         keeps: bool,
     ) -> None:
         self._members, self._topics, self._store, self._now_ms = members, topics, store, now_ms
-        self._broker_name, self._message_bytes_max, self._keeps = broker_name, message_bytes_max, keeps
+        self._broker_name, self._checks, self._keeps = broker_name, checks, keeps
         self._tasks: set[asyncio.Task[None]] = set()
 
     def mount(self, dispatcher: Dispatcher) -> None:
@@ -78,32 +76,35 @@ class Replies:
     def _reply(self, call: Call) -> RemotingCommand | None:
         command = call.request
         header = SendMessage.from_ext(command.ext, command.code)
-        if header.topic in NOT_WRITTEN_BY_CLIENTS:  # a reply is stored as it is, without the checks of sends
-            text = f"Sending message to topic[{header.topic}] is forbidden."
-            return command.reply(ResponseCode.NO_PERMISSION, _SENT, remark=text)
         settings = self._topics.settings(header.topic)
-        if settings is None:
-            refused = unknown_topic(header.topic)
-            return command.reply(refused.code, _SENT, remark=refused.remark)
-        if not settings.perm & WRITE or not settings.write_queues:
-            return command.reply(ResponseCode.NO_PERMISSION, _SENT, remark=f"topic {header.topic} cannot be written")
-        if header.queue_id >= max(settings.read_queues, settings.write_queues):
-            text = f"request queueId[{header.queue_id}] is illegal, topic {header.topic} has {settings.queues} queues"
-            return command.reply(invalid_parameter(command), _SENT, remark=text)
-        properties = (header.properties or "").encode("utf-8", "replace")
-        if len(command.body) > self._message_bytes_max or len(properties) > BYTES_MAX:
-            text = f"a reply has at most {self._message_bytes_max} bytes, and {BYTES_MAX} in its properties"
-            return command.reply(ResponseCode.MESSAGE_ILLEGAL, _SENT, remark=text)
+        refused = self._refusal(command, header, settings)
+        if refused is not None:
+            return command.reply(refused.code, SENT, remark=refused.remark)
+        assert settings is not None, "else it is refused"
         client_id = parse_properties(header.properties or "").get(REPLY_TO_CLIENT)
         session = None if client_id is None else self._members.producer_of(client_id)
         if client_id is None or session is None:
-            return command.reply(ResponseCode.SYSTEM_ERROR, _SENT, remark=self._nobody(client_id))
+            return command.reply(ResponseCode.SYSTEM_ERROR, SENT, remark=self._nobody(client_id))
         queue = header.queue_id if header.queue_id >= 0 else random.randrange(settings.write_queues)
         pushed = self._push(call, header, queue, cast("RemotingSession", session), client_id)
         task = asyncio.get_running_loop().create_task(pushed)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return None
+
+    def _refusal(self, command: RemotingCommand, header: SendMessage, settings: ServedTopic | None) -> Refused | None:
+        refused = self._checks.of_topic(command, header.topic)
+        if refused is not None:
+            return refused
+        if settings is None:
+            return unknown_topic(header.topic)
+        refused = self._checks.of_queue(command, header.topic, header.queue_id, settings)
+        if refused is not None:
+            return refused
+        if not settings.write_queues:
+            return without_queues(header.topic)
+        properties = (header.properties or "").encode("utf-8", "replace")
+        return self._checks.too_long if len(properties) > BYTES_MAX else None
 
     def _nobody(self, client_id: str | None) -> str:
         if client_id is None:
@@ -121,7 +122,7 @@ class Replies:
             fault = str(error)
         if fault is not None:
             remark = f"client {client_id} did not take the reply: {fault}"
-            call.answer(command.reply(ResponseCode.SYSTEM_ERROR, _SENT, remark=remark))
+            call.answer(command.reply(ResponseCode.SYSTEM_ERROR, SENT, remark=remark))
         elif self._keeps:
             self._keep(call, header, queue)
         else:
@@ -170,5 +171,5 @@ class Replies:
 
 
 def _answer(command: RemotingCommand, message_id: str, queue: int, offset: int) -> RemotingCommand:
-    ext = {**_SENT, "msgId": message_id, "queueId": str(queue), "queueOffset": str(offset)}
+    ext = {**SENT, "msgId": message_id, "queueId": str(queue), "queueOffset": str(offset)}
     return command.reply(ResponseCode.SUCCESS, ext)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol
 
@@ -45,8 +46,10 @@ from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS, RETRY_PR
 NEW_CLIENTS_FROM: Final = 413
 """Clients of this version (5.0) and above get the transaction id in the response, and their messages the region."""
 
-_SENT: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
-_STORED: Final = ResponseTemplate(_SENT, ("msgId", "queueId", "queueOffset"))
+SENT: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+"""Fields of all responses to sends and replies."""
+
+_STORED: Final = ResponseTemplate(SENT, ("msgId", "queueId", "queueOffset"))
 _WAIT: Final = re.compile("WAIT\x01(?<![^\x02]WAIT\x01)[^\x02]*\x02?")  # begins with the word: that is found quickly
 _TOO_LONG: Final = "the message is illegal, maybe msg body or properties length not matched."
 
@@ -90,7 +93,7 @@ class Send:
         if command.version < NEW_CLIENTS_FROM and command.codec is Codec.JSON:
             call.answer_frame(_STORED.frame(command.opaque, (ids, queue, offset)))
             return
-        ext = {**_SENT, "msgId": ids, "queueId": str(queue), "queueOffset": str(offset)}
+        ext = {**SENT, "msgId": ids, "queueId": str(queue), "queueOffset": str(offset)}
         if command.version >= NEW_CLIENTS_FROM:
             ext.update(self.fields)
             if (key := parse_properties(self.properties).get("UNIQ_KEY")) is not None:
@@ -98,14 +101,58 @@ class Send:
         call.answer(command.reply(0, ext))
 
 
+@dataclass(frozen=True, slots=True)
+class SendChecks:
+    """What must hold of the messages that clients store, sent or replied. ``host`` is the broker's for clients."""
+
+    host: str
+    message_bytes_max: int
+
+    def of_topic(self, command: RemotingCommand, topic: str) -> Refused | None:
+        """Return why clients may not write to a topic of this name."""
+        fault = rocketmq_fault(topic, of_groups=True)
+        if fault is not None:
+            return Refused(invalid_parameter(command), fault)
+        if topic in NOT_WRITTEN_BY_CLIENTS:
+            return Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        return None
+
+    def of_queue(self, command: RemotingCommand, topic: str, queue: int, settings: ServedTopic) -> Refused | None:
+        """Return why the command's body is not stored in a queue; a negative one stands for any."""
+        if not settings.perm & WRITE:
+            text = f"the broker[{self.host}] sending message is forbidden for topic[{topic}]"
+            return Refused(ResponseCode.NO_PERMISSION, text)
+        if queue >= max(settings.read_queues, settings.write_queues):
+            text = f"request queueId[{queue}] is illegal, TopicConfig [topicName={topic}]"
+            return Refused(invalid_parameter(command), text)
+        if len(command.body) > self.message_bytes_max:
+            return self.too_long
+        if queue < 0 and not settings.write_queues:
+            return without_queues(topic)
+        return None
+
+    @property
+    def too_long(self) -> Refused:
+        """The refusal of a message whose body or properties are too long."""
+        limits = f"msg body length limit {self.message_bytes_max}B, msg properties length limit {BYTES_MAX}B."
+        return Refused(ResponseCode.MESSAGE_ILLEGAL, f"{_TOO_LONG} {limits}")
+
+
+def without_queues(topic: str) -> Refused:
+    """Return the refusal to write to a topic that has only queues to read."""
+    text = f"topic[{topic}] has no queue to write, TopicConfig [topicName={topic}]"
+    return Refused(ResponseCode.NO_PERMISSION, text)
+
+
 class Sends:
     def __init__(self, store: MessageStore, topics: Topics, config: RocketmqConfig) -> None:
         self._topics, self._config = topics, config
+        self.checks = SendChecks(config.advertised_host, config.message_bytes_max)
         self._groups = SendGroups(store)
         self._interceptors: list[Interceptor] = []
         self._markers: re.Pattern[str] | None = None
         self._cluster = f"CLUSTER\x01{config.cluster_name}"
-        region = "\x02".join(f"{name}\x01{value}" for name, value in _SENT.items())
+        region = "\x02".join(f"{name}\x01{value}" for name, value in SENT.items())
         self._of_new_clients = f"{region}\x02{self._cluster}"  # as 5.x stores it; its clients' traces read the region
 
     def add_to(self, dispatcher: Dispatcher) -> None:
@@ -124,18 +171,10 @@ class Sends:
         """Carry out a send."""
         command = call.request
         topic = command.ext.get("b" if has_short_names(command) else "topic", "")
-        if (refused := self._check_topic(command, topic)) is not None:
+        if (refused := self.checks.of_topic(command, topic)) is not None:
             return _answer(command, refused)
         send, settings = Send(call), self._topics.settings(topic)
         return self._create_topic(send) if settings is None else self._send(send, settings)
-
-    def _check_topic(self, command: RemotingCommand, topic: str) -> Refused | None:
-        fault = rocketmq_fault(topic, of_groups=True)
-        if fault is not None:
-            return Refused(invalid_parameter(command), fault)
-        if topic in NOT_WRITTEN_BY_CLIENTS:
-            return Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
-        return None
 
     def _create_topic(self, send: Send) -> RemotingCommand | None:
         """Create the topic of a message; the send continues when its settings are durable."""
@@ -166,18 +205,10 @@ class Sends:
         return self._topics.create_like(header.topic, header.default_topic, queues, created)
 
     def _send(self, send: Send, settings: ServedTopic) -> RemotingCommand | None:
-        command, topic, queue = send.call.request, send.header.topic, send.queue
-        if not settings.perm & WRITE:
-            text = f"the broker[{self._config.advertised_host}] sending message is forbidden for topic[{topic}]"
-            return _answer(command, Refused(ResponseCode.NO_PERMISSION, text))
-        if queue >= max(settings.read_queues, settings.write_queues):
-            text = f"request queueId[{queue}] is illegal, TopicConfig [topicName={topic}]"
-            return _answer(command, Refused(invalid_parameter(command), text))
-        if len(command.body) > self._config.message_bytes_max:
-            return self._too_long(command)
-        if queue < 0 and not settings.write_queues:
-            text = f"topic[{topic}] has no queue to write, TopicConfig [topicName={topic}]"
-            return _answer(command, Refused(ResponseCode.NO_PERMISSION, text))
+        command, queue = send.call.request, send.queue
+        refused = self.checks.of_queue(command, send.header.topic, queue, settings)
+        if refused is not None:
+            return _answer(command, refused)
         if queue < 0:
             send.queue = random.randrange(settings.write_queues)
         return self._batch(send) if send.header.batch else self._single(send)
@@ -190,7 +221,7 @@ class Sends:
         added = self._cluster if command.version < NEW_CLIENTS_FROM else self._of_new_clients
         properties = f"{text}{joint}{added}".encode("utf-8", "replace")
         if len(properties) > BYTES_MAX:
-            return self._too_long(command)
+            return _answer(command, self.checks.too_long)
         born, times = born_host(send.call), header.reconsume_times or 0
         if self._is_marked(header, text):
             message = OutgoingMessage(
@@ -231,13 +262,9 @@ class Sends:
         except CorruptRecord as error:
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"java.nio.BufferUnderflowException: {error}")
         if frames is None:
-            return self._too_long(command)
+            return _answer(command, self.checks.too_long)
         self._groups.add(header.topic, send.queue, frames, send.stored)
         return None
-
-    def _too_long(self, command: RemotingCommand) -> RemotingCommand:
-        limits = f"msg body length limit {self._config.message_bytes_max}B, msg properties length limit {BYTES_MAX}B."
-        return _answer(command, Refused(ResponseCode.MESSAGE_ILLEGAL, f"{_TOO_LONG} {limits}"))
 
 
 def born_host(call: Call) -> bytes:
@@ -255,9 +282,9 @@ def _host_of(peer: str) -> bytes:
 
 
 def _refusal(send: Send, refusal: Refusal) -> RemotingCommand:
-    ext = {} if isinstance(refusal, DelayInvalid) else _SENT
+    ext = {} if isinstance(refusal, DelayInvalid) else SENT
     return _answer(send.call.request, worded(send.header.topic, send.queue, refusal), ext)
 
 
-def _answer(command: RemotingCommand, refused: Refused, ext: Mapping[str, str] = _SENT) -> RemotingCommand:
+def _answer(command: RemotingCommand, refused: Refused, ext: Mapping[str, str] = SENT) -> RemotingCommand:
     return command.reply(refused.code, ext, remark=refused.remark)

@@ -11,6 +11,7 @@ import pytest
 from metaq_broker.log.engine.outcomes import StorageFailed
 from metaq_broker.rocketmq.groups.replies import Replies
 from metaq_broker.rocketmq.messages.message_store import OnStored, OutgoingMessage, StoredBatch
+from metaq_broker.rocketmq.sends.sends import SendChecks
 from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS
 from remoting_brokers import BROKER, HERE, FakeSession, Front
 from remoting_headers import send_header
@@ -47,7 +48,7 @@ class Setting:
         self.front, self.kept = Front(folder), Kept()
         Replies(
             *(self.front.members, self.front.topics, self.kept, lambda: NOW_MS, BROKER),
-            message_bytes_max=100,
+            SendChecks("127.0.0.1", 100),
             keeps=keeps,
         ).mount(self.front.dispatcher)
 
