@@ -13,8 +13,10 @@ from metaq.discovery.stats import parse_figures, topic_fields
 from metaq.errors import ProtocolError, TopicNotFound
 from metaq.model import Address
 
-RATES: Final = "rates"
-"""The item of ``stats`` for what was stored and sent in the last minute. Only the bundled broker has it."""
+RATES, TOPIC_RATES = "rates", "rates:"
+"""Items of ``stats`` for what was stored and sent in the last minute, the second with a topic or ``*`` behind it. Only
+the bundled broker has them.
+"""
 
 RESERVED: Final = frozenset(
     {"help", "topics", "offsets", "realtime", "reset", "config", "incarnations", "segments", "replication"}
@@ -149,8 +151,8 @@ def topic_sizes(directory: Directory, pool: SessionPool) -> list[TopicSize]:
     found: dict[str, list[TopicSize]] = {}
     for address in directory.brokers().values():
         with pool.lease(address) as session:
-            texts = session.stats(["topics", RATES])
-        recent = dict(topic_fields(texts[RATES]))
+            texts = session.stats(["topics", rates := f"{TOPIC_RATES}*"])
+        recent = dict(topic_fields(texts[rates]))
         for topic, fields in topic_fields(texts["topics"]):
             found.setdefault(topic, []).append(_size(topic, fields, _last_minute(recent.get(topic, {}))))
     return [_sum(found[topic]) for topic in sorted(found)]
@@ -199,8 +201,8 @@ def topic_statistics(directory: Directory, pool: SessionPool, topic: str) -> lis
     found, asked = [], []
     for broker_id, address in directory.brokers().items():
         with pool.lease(address) as session:
-            texts = session.stats([topic, RATES])
-        figures, recent = parse_figures(texts[topic]), dict(topic_fields(texts[RATES]))
+            texts = session.stats([topic, rates := f"{TOPIC_RATES}{topic}"])
+        figures, recent = parse_figures(texts[topic]), dict(topic_fields(texts[rates]))
         asked.append(str(address))
         if figures.get("resultCode", _UNKNOWN) != _UNKNOWN:
             found.append(_topic(broker_id, address, figures, _last_minute(recent.get(topic, {}))))

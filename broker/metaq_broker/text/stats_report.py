@@ -39,9 +39,11 @@ _HELP: Final = (
     "failures Returns partitions that take no more messages, damaged ranges, lost data and disks that take no puts.",
     "retention Returns per topic what becomes of old segments, when, and what was done.",
     "machine Returns the broker's clock, and the free space of the folders that it writes to.",
-    "rates Returns what was stored and sent in the last minute, in all and per topic.",
+    "rates Returns what was stored and sent in the last minute.",
+    "rates:TOPIC Returns what was stored and sent in the last minute in a topic, or per topic for *.",
 )
 _STATE: Final = re.compile(r"state:([0-9a-f]{16}):([0-9]{1,18}):([0-9]{1,9})")
+TOPIC_RATES: Final = "rates:"
 STATE_BYTES_MAX: Final = 4 << 20
 """Limit of the bytes of the state file in one reply."""
 _HAS_MESSAGES, _UNKNOWN, _EMPTY = 0, 1, 2
@@ -98,6 +100,8 @@ class StatsReport:
         lines: Iterable[str]
         if state is not None:
             lines = self._state_part(int(state[1], 16), int(state[2]), int(state[3]))
+        elif item.startswith(TOPIC_RATES):
+            lines = self._topic_rates(item.removeprefix(TOPIC_RATES))
         else:
             lines = self._items[item]() if item in self._items else self._topic(item)
         return "\r\n".join(("STATS", *lines, "END", "")).encode("utf-8", "surrogateescape")
@@ -189,10 +193,12 @@ class StatsReport:
         yield f"last_minute_puts {recent.messages_in}"
         yield f"last_minute_gets {recent.gets}"
         yield f"last_minute_bytes_out {recent.bytes_out}"
-        for topic in self._shown({log.topic for log in self._engine.stores.logs()}):
-            of_topic = self._statistics.topic_last_minute(topic)
+
+    def _topic_rates(self, topic: str) -> Iterator[str]:
+        for name in self._shown({log.topic for log in self._engine.stores.logs()} if topic == "*" else {topic}):
+            of_topic = self._statistics.topic_last_minute(name)
             yield (
-                f"{topic} last_minute_s {of_topic.seconds} last_minute_puts {of_topic.messages_in} "
+                f"{name} last_minute_s {of_topic.seconds} last_minute_puts {of_topic.messages_in} "
                 f"last_minute_bytes_out {of_topic.bytes_out}"
             )
 

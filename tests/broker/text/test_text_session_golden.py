@@ -30,7 +30,8 @@ HELP_LINES = (
     "failures Returns partitions that take no more messages, damaged ranges, lost data and disks that take no puts.\r\n"
     "retention Returns per topic what becomes of old segments, when, and what was done.\r\n"
     "machine Returns the broker's clock, and the free space of the folders that it writes to.\r\n"
-    "rates Returns what was stored and sent in the last minute, in all and per topic.\r\n"
+    "rates Returns what was stored and sent in the last minute.\r\n"
+    "rates:TOPIC Returns what was stored and sent in the last minute in a topic, or per topic for *.\r\n"
 )
 WRONG_CHECKSUM = "Checksum failure,message may be corrupted when transfering on networking."
 
