@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from faults.broker_process import BrokerProcess, ServerSettings
 from faults.groups.group import PARTITIONS, SESSION_S, TOPIC
-from faults.groups.rounds import STARTS, AnySeries, Figures
+from faults.groups.rounds import AnySeries, Figures, shared_out
 from metaq import MetaQ
 from metaq.errors import MetaqError
 from metaq.model import Partition
@@ -104,11 +104,7 @@ def run(base: Path, rounds: int, seed: int, report: Callable[[str], None]) -> Fi
         PromiseBroken: A message was lost, or repeated without a reason.
     """
     random, figures = Random(seed), Figures()
-    kinds = [name for _ in range(rounds // len(FAULTS) + 1) for name in random.sample(list(FAULTS), len(FAULTS))]
-    shares = [kinds[index:rounds:3] for index in range(3)]
-    for start, share in zip(STARTS, shares, strict=True):
-        if not share:
-            continue
+    for start, share in shared_out(list(FAULTS), rounds, random):
         with ExitStack() as stack:
             brokers = []
             for number in range(BROKERS):

@@ -223,16 +223,22 @@ def run(base: Path, rounds: int, seed: int, report: Callable[[str], None]) -> Fi
         PromiseBroken: A message was lost, or repeated without a reason.
     """
     random, figures = Random(seed), Figures()
-    kinds = [name for _ in range(rounds // len(FAULTS) + 1) for name in random.sample(list(FAULTS), len(FAULTS))]
-    shares = [kinds[index:rounds:3] for index in range(3)]
     with ExitStack() as stack:
         zookeeper = ZooKeeperServer(base / "zookeeper", TICK_MS)
         stack.callback(zookeeper.kill)
         zookeeper.start()
-        for start, share in zip(STARTS, shares, strict=True):
-            if share:
-                _series(base / start, zookeeper, start, share, random, figures, report)
+        for start, share in shared_out(list(FAULTS), rounds, random):
+            _series(base / start, zookeeper, start, share, random, figures, report)
     return figures
+
+
+def shared_out(faults: Sequence[str], rounds: int, random: Random) -> list[tuple[str, list[str]]]:
+    """Return the faults of ``rounds`` rounds for each start that has any: all faults in turn, each time in another
+    order.
+    """
+    kinds = [name for _ in range(rounds // len(faults) + 1) for name in random.sample(faults, len(faults))]
+    shares = [kinds[index : rounds : len(STARTS)] for index in range(len(STARTS))]
+    return [(start, share) for start, share in zip(STARTS, shares, strict=True) if share]
 
 
 def _series(

@@ -140,9 +140,6 @@ class ResponseCode(IntEnum):
 STORED_SEND_CODES: Final = frozenset(code for code in ResponseCode if code.is_stored)
 """Responses to a send that was stored; all but 0 with less durability than configured."""
 
-RETRYABLE_SEND_CODES: Final = frozenset(code for code in ResponseCode if code.tries_elsewhere)
-"""Responses to a send after which a Java producer tries another broker."""
-
 _RESPONSES: Final = {int(code): code for code in ResponseCode}
 
 

@@ -1,7 +1,8 @@
 """What topics and groups did in the last minute, hour and day: the figures of ``mqadmin statsAll`` and exporters (315).
 
 Everything is counted since the broker's start. Samples of the counts are kept: of every ten seconds for a minute, of
-every ten minutes for an hour, of every hour for a day. A figure is the present count less that of the oldest sample.
+every ten minutes for an hour, of every hour for a day. A figure is the present count less that in the
+oldest sample.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class GroupCounts:
 
 
 class Activity:
-    """The figures. ``counts`` returns all counts, ``one`` those of a kind and key.
+    """The figures. ``counts`` returns all counts, ``one`` the counts of a kind and key.
 
     Call ``sample`` every few seconds.
     """

@@ -241,8 +241,8 @@ class BrokerMembership:
         return GroupView(members, topic_partitions(self._directory, self._member.topics))
 
     def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Claim ``partitions``; return those that this consumer owns now, none of brokers that are away."""
-        wanted = self._by_broker(partitions)
+        """Claim ``partitions``; return the ones that this consumer owns now, none of brokers that are away."""
+        wanted = self.by_broker(partitions)
         found: set[TopicPartition] = set()
         for broker, link in self._links.items():
             there = wanted.get(broker, {})
@@ -257,11 +257,11 @@ class BrokerMembership:
         return found
 
     def owned_now(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Return the partitions that this consumer owns. Those of a broker that is away count: it decides itself when
-        it is asked to save.
+        """Return the partitions that this consumer owns. Partitions of a broker that is away count: the broker decides
+        when it is asked to save.
         """
         found: set[TopicPartition] = set()
-        for broker, there in self._by_broker(partitions).items():
+        for broker, there in self.by_broker(partitions).items():
             try:
                 owned = self.link(broker).owned_now()
             except ConsumerIdInUse:
@@ -279,7 +279,7 @@ class BrokerMembership:
         return link.until_s(_local(where)) if link is not None and self.registered else -inf
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
-        for broker, there in self._by_broker(partitions).items():
+        for broker, there in self.by_broker(partitions).items():
             self.link(broker).release(list(there))
 
     def close(self) -> None:
@@ -303,7 +303,7 @@ class BrokerMembership:
             raise NotNow(f"broker {broker}", "this consumer is no member there")
         return link
 
-    def _by_broker(self, partitions: Iterable[TopicPartition]) -> dict[int | str, dict[LocalPartition, TopicPartition]]:
+    def by_broker(self, partitions: Iterable[TopicPartition]) -> dict[int | str, dict[LocalPartition, TopicPartition]]:
         found: dict[int | str, dict[LocalPartition, TopicPartition]] = {}
         for where in partitions:
             found.setdefault(where.partition.broker, {})[_local(where)] = where
@@ -391,7 +391,7 @@ class OffsetsAtBrokers:
     ) -> dict[TopicPartition, StoredOffset]:
         changed: dict[TopicPartition, StoredOffset] = {}
         failure: MetaqError | None = None
-        for broker, there in self._membership._by_broker(offsets).items():
+        for broker, there in self._membership.by_broker(offsets).items():
             new = {place: offsets[where] for place, where in there.items()}
             known = None if expected is None else {p: expected[w] for p, w in there.items() if w in expected}
             try:
@@ -406,7 +406,7 @@ class OffsetsAtBrokers:
 
     def _offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredOffset]:
         found: dict[TopicPartition, StoredOffset] = {}
-        for broker, there in self._membership._by_broker(partitions).items():
+        for broker, there in self._membership.by_broker(partitions).items():
             stored: Mapping[LocalPartition, Any] = self._membership.link(broker).load(list(there))
             found |= {there[place]: offset for place, offset in stored.items()}
         return found
