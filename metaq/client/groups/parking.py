@@ -119,8 +119,8 @@ class ParkedStore(ABC, Generic[M]):
         if not self._path.exists():
             return None
         now_ms = wall_clock_ms()
-        tried = f"SELECT tried_ms FROM {self.table}_tried AS t WHERE t.number = p.number"
-        waited = f"max(parked_ms, coalesce(({tried}), 0))"
+        tried = f"coalesce((SELECT tried_ms FROM {self.table}_tried AS t WHERE t.number = p.number), 0)"
+        waited = f"max(parked_ms, {tried})"
         with self._opened() as database:
             database.execute(
                 f"CREATE TABLE IF NOT EXISTS {self.table}_tried (number INTEGER PRIMARY KEY, tried_ms INTEGER NOT NULL)"
@@ -129,7 +129,7 @@ class ParkedStore(ABC, Generic[M]):
             row = database.execute(
                 f"SELECT number, reason, parked_ms, {', '.join(self.columns)} FROM {self.table} AS p "
                 f"WHERE group_id = ? AND topic IN ({', '.join('?' * len(topics))}) AND {waited} <= ? "
-                f"ORDER BY {waited}, number LIMIT 1",
+                f"ORDER BY {waited}, {tried}, number LIMIT 1",  # of one millisecond: untried ones first
                 (self._group, *topics, now_ms - pause_ms),
             ).fetchone()
             if row is None:
