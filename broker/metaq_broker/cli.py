@@ -10,10 +10,12 @@ from pathlib import Path
 
 import metaq
 from metaq import ports
+from metaq.model import Address
 from metaq_broker.dev import data_folder, dev_config, rocketmq_port, snippet
 from metaq_broker.operate.config.access import exposure_warning
 from metaq_broker.operate.config.configuration import BrokerConfig, load, unguarded_port_warning, with_plugin
 from metaq_broker.operate.config.ini import ConfigError
+from metaq_broker.operate.config.replication import check_pair
 from metaq_broker.operate.control.ctl import add_ctl_command
 from metaq_broker.operate.fsck.command import add_fsck_command
 from metaq_broker.operate.init_command import add_init_command
@@ -106,6 +108,8 @@ def _dev(options: argparse.Namespace) -> int:
 
 
 def _with_port(config: BrokerConfig, port: int) -> BrokerConfig:
+    own = Address(config.system.host_name, port)
+    check_pair(config.role, own, config.zookeeper.has_address, f"--port {port}")
     return dataclasses.replace(config, system=dataclasses.replace(config.system, server_port=port))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from metaq_broker.operate.config.keys import OUR_OWN, REQUIRED, WITHOUT_EFFECT, Key, keys_of
-from metaq_broker.operate.config.replication import GregorConfig, SamsaConfig, SlaveConfig
+from metaq_broker.operate.config.replication import GregorConfig, PairConfig, SamsaConfig, SlaveConfig
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
 from metaq_broker.operate.config.sections import SystemConfig, TopicConfig, ZooKeeperConfig
 from metaq_broker.operate.control.commands import ACTIONS
@@ -202,6 +202,7 @@ TABLES: Final[dict[str, Callable[[], Rows]]] = {
     "keys-slave": lambda: key_rows(SlaveConfig),
     "keys-samsa": lambda: key_rows(SamsaConfig),
     "keys-gregor": lambda: key_rows(GregorConfig),
+    "keys-pair": lambda: key_rows(PairConfig),
     "ctl": action_rows,
     "control-socket": request_rows,
     "metrics": metric_rows,

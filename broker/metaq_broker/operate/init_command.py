@@ -12,7 +12,7 @@ from typing import Final
 
 from metaq_broker.dev import checked_folder
 from metaq_broker.operate.config.keys import WITHOUT_EFFECT, Key, keys_of
-from metaq_broker.operate.config.replication import GregorConfig, SamsaConfig, SlaveConfig
+from metaq_broker.operate.config.replication import GregorConfig, PairConfig, SamsaConfig, SlaveConfig
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
 from metaq_broker.operate.config.sections import SystemConfig, ZooKeeperConfig
 
@@ -38,9 +38,10 @@ _TOPICS: Final = """\
 _OTHERS: Final = (
     ("zookeeper", ZooKeeperConfig, "Without zk.zkConnect there is no ZooKeeper: clients name the brokers by address."),
     ("rocketmq", RocketmqConfig, "RocketMQ's clients, served beside MetaQ's."),
-    ("slave", SlaveConfig, "A second broker with the same messages; at most one of these three sections."),
+    ("slave", SlaveConfig, "A second broker with the same messages; at most one of these four sections."),
     ("samsa", SamsaConfig, ""),
     ("gregor", GregorConfig, ""),
+    ("pair", PairConfig, "A pair that elects its master: the same section in both files, each with the other's address."),
 )
 
 

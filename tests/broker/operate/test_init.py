@@ -11,7 +11,7 @@ import pytest
 from fix_broker import StartBroker, broker_command
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.operate.config.keys import WITHOUT_EFFECT, keys_of
-from metaq_broker.operate.config.replication import GregorConfig, SamsaConfig, SlaveConfig
+from metaq_broker.operate.config.replication import GregorConfig, PairConfig, SamsaConfig, SlaveConfig
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
 from metaq_broker.operate.config.sections import SYSTEM_KEYS, SystemConfig, ZooKeeperConfig
 from metaq_broker.operate.init_command import template
@@ -40,7 +40,7 @@ def test_the_keys_that_are_shown_have_their_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    "section", [SystemConfig, ZooKeeperConfig, RocketmqConfig, SlaveConfig, SamsaConfig, GregorConfig]
+    "section", [SystemConfig, ZooKeeperConfig, RocketmqConfig, SlaveConfig, SamsaConfig, GregorConfig, PairConfig]
 )
 def test_every_key_is_shown(section: type) -> None:
     shown = set(re.findall(r"^#?([\w.]+)=", template(Path("/data")), re.MULTILINE))

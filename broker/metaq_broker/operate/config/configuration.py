@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from metaq.formats.topic_names import storage_fault
+from metaq.model import Address
 from metaq_broker.operate.config.access import check_allow_lists, check_topic_allow_lists, is_loopback, settle_tls
 from metaq_broker.operate.config.ini import ConfigError, Section, parse_ini
 from metaq_broker.operate.config.keys import check_keys, ignored_keys, read_section
@@ -24,8 +25,10 @@ from metaq_broker.operate.config.replication import (
     PLUGINS,
     READERS,
     ROLE_KEYS,
+    SECTIONS,
     Role,
     check_master,
+    check_pair,
     read_role,
     role_warnings,
 )
@@ -201,6 +204,7 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
         raise ConfigError(source, "no topic is configured; add at least one section such as [topic=test]")
     role = read_role(sections, source)
     check_master(role, zookeeper.has_address, f"{source} [slave] master")
+    check_pair(role, Address(system.host_name, system.server_port), zookeeper.has_address, source)
     unmatched = frozenset(name for name in topics if _is_unmatched(name, topics))
     warnings = (
         *_warnings(sections, source),
@@ -285,7 +289,7 @@ def _is_unmatched(name: str, names: Iterable[str]) -> bool:
 
 
 def _warnings(sections: Mapping[str, Section], source: str) -> list[str]:
-    known = ("system", "zookeeper", ROCKETMQ, *PLUGINS.values())
+    known = ("system", "zookeeper", ROCKETMQ, *SECTIONS)
     unknown = [
         f"{source} [{name}]: unknown section, ignored"
         for name in sections

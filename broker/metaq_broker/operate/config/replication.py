@@ -1,8 +1,10 @@
-"""The sections about replication, ``[slave]``, ``[samsa]`` and ``[gregor]``, or the plugin files in their place.
+"""The sections about replication, ``[slave]``, ``[samsa]``, ``[gregor]`` and ``[pair]``, or the plugin files in the
+place of the first three.
 
 A broker is at most one of them: the asynchronous slave of a master (``[slave]``), the master of a synchronous pair
-(``[samsa]``) or its slave (``[gregor]``). MetaQ has the same keys in properties files that the command line names:
-``-Fmetaslave=FILE``, ``-Fsamsa=FILE``, ``-Fgregor=FILE``. Both are read here.
+(``[samsa]``), its slave (``[gregor]``), or a member of a pair that elects its master (``[pair]``). MetaQ has the keys of
+the first three in properties files that the command line names: ``-Fmetaslave=FILE``, ``-Fsamsa=FILE``,
+``-Fgregor=FILE``. All are read here.
 
 Source: docs/replication.md.
 """
@@ -18,7 +20,7 @@ from metaq_broker.operate.config.ini import ConfigError, Section
 from metaq_broker.operate.config.keys import OUR_OWN, WITHOUT_EFFECT, key, keys_of, read_section
 from metaq_broker.operate.config.values import boolean, number, plain
 
-SLAVE, SAMSA, GREGOR = "slave", "samsa", "gregor"
+SLAVE, SAMSA, GREGOR, PAIR = "slave", "samsa", "gregor", "pair"
 
 NO_SLAVE: Final = -1
 """The slaveId in MetaQ's sample configuration; it means that this broker is no slave."""
@@ -27,6 +29,10 @@ NO_SLAVE: Final = -1
 PLUGINS: Final = {"metaslave": SLAVE, "samsa": SAMSA, "gregor": GREGOR}
 """Name of a role for ``-F``, in lower case -> the section of the same role."""
 
+SECTIONS: Final = (SLAVE, SAMSA, GREGOR, PAIR)
+
+SESSION_MS_MIN: Final = 500
+SESSION_MS_MAX: Final = 60_000
 
 _MILLISECONDS: Final = number(1, INT32_MAX)
 
@@ -109,7 +115,35 @@ class GregorConfig:
     # fmt: on
 
 
-Role = SlaveConfig | SamsaConfig | GregorConfig
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairConfig:
+    """One of the two members of a pair that elects its master; ``other`` is the address of the other one.
+
+    The file of both members is the same but for addresses and folders: it names no role. ``min_in_sync``: how many
+    members must have a message before it is acknowledged. ``session_ms``: after so long a silence a master counts as
+    gone. ``timeout_ms``: longest wait for the other member's answer to one block of a log.
+    """
+
+    # fmt: off
+    other: Address = key("other", _address, "address of the other member, `HOST:PORT`", kind=OUR_OWN)
+    min_in_sync: int = key(
+        "minInSync", number(1, 2),
+        "1: a member goes on alone when the other one is away. 2: then it refuses messages", 1, kind=OUR_OWN,
+    )
+    session_ms: int = key(
+        "sessionMs", number(SESSION_MS_MIN, SESSION_MS_MAX),
+        "ms of silence after which a master counts as gone, and its slave is elected; the time of a session in "
+        "ZooKeeper, whose own limits apply, too", 6_000, kind=OUR_OWN,
+    )
+    timeout_ms: int = key(
+        "answerTimeoutMs", _MILLISECONDS,
+        "longest wait for the other member's answer; after that the master tries to go on without it", 2_000,
+        kind=OUR_OWN,
+    )
+    # fmt: on
+
+
+Role = SlaveConfig | SamsaConfig | GregorConfig | PairConfig
 
 
 def read_role(sections: Mapping[str, Section], source: str) -> Role | None:
@@ -118,9 +152,10 @@ def read_role(sections: Mapping[str, Section], source: str) -> Role | None:
     Raises:
         ConfigError: A key or a value is wrong, or there are two roles.
     """
-    found = [name for name in PLUGINS.values() if name in sections]
+    found = [name for name in SECTIONS if name in sections]
     if len(found) > 1:
-        raise ConfigError(f"{source} [{found[1]}]", f"allowed is one of [slave], [samsa] and [gregor]; [{found[0]}] is")
+        allowed = "allowed is one of [slave], [samsa], [gregor] and [pair]"
+        raise ConfigError(f"{source} [{found[1]}]", f"{allowed}; [{found[0]}] is there already")
     return READERS[found[0]](sections[found[0]], source) if found else None
 
 
@@ -141,6 +176,23 @@ def check_master(role: Role | None, has_registry: bool, where: str) -> None:
         raise ConfigError(where, "is required where there is no zk.zkConnect to look the master up")
 
 
+def check_pair(role: Role | None, own: Address, has_registry: bool, source: str) -> None:
+    """Check that a member of a pair has ZooKeeper (``has_registry``) and is not its own other member.
+
+    Raises:
+        ConfigError: It has not, or is.
+    """
+    if not isinstance(role, PairConfig):
+        return
+    if not has_registry:
+        raise ConfigError(f"{source} [{PAIR}]", "a pair needs ZooKeeper, which has its record; set zk.zkConnect")
+    if role.other == own:
+        raise ConfigError(
+            f"{source} [{PAIR}] other",
+            f"value '{role.other}' is this broker's own address; allowed is the address of the other member",
+        )
+
+
 def _slave(section: Section, source: str) -> SlaveConfig | None:
     values = read_section(section, keys_of(SlaveConfig), source)
     if values["slave_id"] == NO_SLAVE:
@@ -159,5 +211,14 @@ def _gregor(section: Section, source: str) -> GregorConfig:
     return GregorConfig(**read_section(section, keys_of(GregorConfig), source))
 
 
-ROLE_KEYS: Final = {SLAVE: keys_of(SlaveConfig), SAMSA: keys_of(SamsaConfig), GREGOR: keys_of(GregorConfig)}
-READERS: Final[Mapping[str, Any]] = {SLAVE: _slave, SAMSA: _samsa, GREGOR: _gregor}
+def _pair(section: Section, source: str) -> PairConfig:
+    return PairConfig(**read_section(section, keys_of(PairConfig), source))
+
+
+ROLE_KEYS: Final = {
+    SLAVE: keys_of(SlaveConfig),
+    SAMSA: keys_of(SamsaConfig),
+    GREGOR: keys_of(GregorConfig),
+    PAIR: keys_of(PairConfig),
+}
+READERS: Final[Mapping[str, Any]] = {SLAVE: _slave, SAMSA: _samsa, GREGOR: _gregor, PAIR: _pair}

@@ -10,7 +10,7 @@ from fix_broker import system_section
 from metaq_broker.operate.config.configuration import BrokerConfig, parse, with_plugin
 from metaq_broker.operate.config.ini import ConfigError
 from metaq_broker.operate.config.keys import keys_of
-from metaq_broker.operate.config.replication import GregorConfig, Role, SamsaConfig, SlaveConfig
+from metaq_broker.operate.config.replication import GregorConfig, PairConfig, Role, SamsaConfig, check_pair, SlaveConfig
 
 from metaq.model import Address
 
@@ -151,13 +151,71 @@ def test_all_keys_that_are_missing_are_named_at_once() -> None:
         ("[samsa]", "[samsa] slave: is required"),
         ("[samsa]\nslave=h:1\nsendToSlaveTimeoutInMills=0", "[samsa] sendToSlaveTimeoutInMills: value '0'"),
         ("[gregor]\nslave=h:1", "[gregor] slave: unknown key"),
-        ("[gregor]\n[samsa]\nslave=h:1", "allowed is one of [slave], [samsa] and [gregor]"),
+        ("[gregor]\n[samsa]\nslave=h:1", "allowed is one of [slave], [samsa], [gregor] and [pair]; [samsa] is there already"),
     ],
 )
 def test_what_is_wrong_is_named(section: str, error: str) -> None:
     with pytest.raises(ConfigError) as refused:
         parse((MINIMAL + section).encode())
     assert error in str(refused.value)
+
+
+ZOOKEEPER = "[zookeeper]\nzk.zkConnect=z:2181\n"
+
+
+@pytest.mark.parametrize(
+    ("keys", "role"),
+    [
+        ("other=10.0.0.1:8123", PairConfig(other=MASTER, min_in_sync=1, session_ms=6_000, timeout_ms=2_000)),
+        (
+            "other=10.0.0.1:8123\nminInSync=2\nsessionMs=2*1000\nanswerTimeoutMs=500",
+            PairConfig(other=MASTER, min_in_sync=2, session_ms=2_000, timeout_ms=500),
+        ),
+    ],
+)
+def test_a_member_of_a_pair(keys: str, role: PairConfig) -> None:
+    config = parse(f"{MINIMAL}{ZOOKEEPER}[pair]\n{keys}\n".encode())
+    assert config.role == role
+    assert config.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("sections", "error"),
+    [
+        ("[pair]\n", "server.ini [pair] other: is required and has no value"),
+        ("[pair]\nother=h\n", "[pair] other: value 'h'; allowed is HOST:PORT, port 1..65535"),
+        ("[pair]\nother=h:1\nminInSync=0\n", "[pair] minInSync: value '0'; allowed is a number of 1..2"),
+        ("[pair]\nother=h:1\nminInSync=3\n", "[pair] minInSync: value '3'; allowed is a number of 1..2"),
+        ("[pair]\nother=h:1\nsessionMs=10\n", "[pair] sessionMs: value '10'; allowed is a number of 500..60000"),
+        ("[pair]\nother=h:1\nmaster=h:2\n", "[pair] master: unknown key"),
+        ("[pair]\nother=h:1\n[samsa]\nslave=h:1\n", "server.ini [pair]: allowed is one of [slave], [samsa],"),
+        ("[pair]\nother=h:1\n[gregor]\n", "[gregor] is there already"),
+        ("[pair]\nother=h:1\n[slave]\nslaveId=0\nmaster=h:1\n", "[slave] is there already"),
+    ],
+)
+def test_what_is_wrong_with_a_pair(sections: str, error: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse((MINIMAL + ZOOKEEPER + sections).encode())
+    assert error in str(refused.value)
+
+
+def test_a_member_is_not_its_own_other_member() -> None:
+    system = system_section(maxSegmentSize=1024, maxTransferSize=1024, serverPort=8123)
+    with pytest.raises(ConfigError) as refused:
+        parse(f"{system}[topic=t]\n{ZOOKEEPER}[pair]\nother=127.0.0.1:8123\n".encode())
+    assert "[pair] other: value '127.0.0.1:8123' is this broker's own address" in str(refused.value)
+
+
+@pytest.mark.parametrize("zookeeper", ["", f"{ZOOKEEPER}zk.zkEnable=false\n"])
+def test_a_pair_needs_zookeeper(zookeeper: str) -> None:
+    with pytest.raises(ConfigError, match="a pair needs ZooKeeper, which has its record; set zk.zkConnect"):
+        parse(f"{MINIMAL}{zookeeper}[pair]\nother=h:1\n".encode())
+
+
+def test_a_port_of_the_command_line_is_checked_against_the_other_member() -> None:
+    config = parse(f"{MINIMAL}{ZOOKEEPER}[pair]\nother=127.0.0.1:8124\n".encode())
+    with pytest.raises(ConfigError, match="is this broker's own address"):
+        check_pair(config.role, Address("127.0.0.1", 8124), True, "--port 8124")
 
 
 def test_what_a_command_line_may_not_say(tmp_path: Path) -> None:
