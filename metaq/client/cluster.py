@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from metaq.backends.metaq.boundaries import first_at_time
 from metaq.backends.metaq.pool import SessionPool
-from metaq.backends.metaq.positions import ordinal_at
+from metaq.backends.metaq.positions import offset_of_message, ordinal_at
 from metaq.client.groups.ownership.starts import Start, StartResolver
 from metaq.client.statistics import (
     BrokerStatistics,
     TopicSize,
     TopicStatistics,
     broker_statistics,
+    replication_figures,
     topic_sizes,
     topic_statistics,
 )
@@ -165,8 +166,27 @@ class ClusterView:
                 found[partition] = first_at_time(session, topic, partition.index, time_ms)
         return found
 
+    def newest_offsets(self, topic: str, count: int) -> dict[Partition, int]:
+        """Return the offset in each partition at which its last ``count`` messages begin.
+
+        Raises:
+            ExtensionMissing: A broker does not count messages (a Java broker).
+        """
+        addresses = self._require_stored(topic)
+        found = {}
+        for where, state in self._available(topic).items():
+            index, offsets = where.partition.index, state.offsets
+            with self._pool.lease(addresses[where.partition]) as session:
+                last = ordinal_at(session, topic, index, offsets.end)
+                found[where.partition] = offset_of_message(session, topic, index, max(0, last - count))
+        return found
+
     def statistics(self) -> list[BrokerStatistics]:
         return broker_statistics(self._directory, self._pool)
+
+    def replication(self) -> dict[Address, dict[str, str]]:
+        """Return what each broker reports of its replication; empty for a Java broker, which has no such question."""
+        return replication_figures(self._directory, self._pool)
 
     def topic_sizes(self) -> list[TopicSize]:
         """Return what the brokers hold of each topic, sorted, with topics that have no message yet."""
@@ -187,6 +207,10 @@ class ClusterView:
             ValueError: A broker of a list keeps no groups.
         """
         return self._group_offsets().groups()
+
+    def members(self, group: str) -> list[str]:
+        """Return the ids of the running consumers of ``group``, sorted. Raises as ``lag``."""
+        return self._group_offsets().consumers(group)
 
     def lag(self, group: str, topics: Collection[str] | None = None) -> list[GroupLag]:
         """Return the lag of ``group`` in ``topics``, by default in all topics for which it has committed offsets.

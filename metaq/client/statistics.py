@@ -18,8 +18,10 @@ RATES, TOPIC_RATES = "rates", "rates:"
 the bundled broker has them.
 """
 
+REPLICATION: Final = "replication"
+
 RESERVED: Final = frozenset(
-    {"help", "topics", "offsets", "realtime", "reset", "config", "incarnations", "segments", "replication"}
+    {"help", "topics", "offsets", "realtime", "reset", "config", "incarnations", "segments", REPLICATION}
     | {"durability", "failures", "retention", "machine", RATES}
 )
 """Items of ``stats``: a topic of such a name cannot be queried, and ``reset`` even changes counters."""
@@ -139,6 +141,19 @@ def broker_statistics(directory: Directory, pool: SessionPool) -> list[BrokerSta
                 broker=broker_id, address=address, figures=figures, realtime=_realtime(realtime, "realtime_")
             )
         )
+    return found
+
+
+def replication_figures(directory: Directory, pool: SessionPool) -> dict[Address, dict[str, str]]:
+    """Ask each broker for its role, its faults, and how far it is behind its master: name or partition -> text.
+
+    A Java broker takes the word for a topic; its answer is left empty. Raises as ``broker_statistics``.
+    """
+    found = {}
+    for address in directory.brokers().values():
+        with pool.lease(address) as session:
+            figures = parse_figures(session.stats([REPLICATION])[REPLICATION])
+        found[address] = {} if "resultCode" in figures else figures
     return found
 
 

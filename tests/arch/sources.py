@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PRODUCT = ("metaq", "metaq_spark", "broker/metaq_broker", "jobs")
+PRODUCT = ("metaq", "metaq_spark", "broker/metaq_broker", "console/metaq_console", "jobs")
 """Folders that are shipped or run by users; tests and benchmarks are judged less strictly."""
 
 
@@ -39,7 +39,7 @@ class Source:
     @property
     def module(self) -> str:
         """The name under which it is imported, for example ``metaq.formats.frames``."""
-        dotted = self.path.removeprefix("broker/").removesuffix(".py").replace("/", ".")
+        dotted = self.path.removeprefix("broker/").removeprefix("console/").removesuffix(".py").replace("/", ".")
         return dotted.removesuffix(".__init__")
 
     @property

@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from sources import Source, parse, sources
 
-FOLDERS = ("metaq", "metaq_spark", "broker/metaq_broker")
+FOLDERS = ("metaq", "metaq_spark", "broker/metaq_broker", "console/metaq_console")
 
 BOTH_SYSTEMS = {
     "Access",

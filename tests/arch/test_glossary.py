@@ -10,7 +10,10 @@ import pytest
 from sources import ROOT, Source, parse, sources
 
 PAGE = ROOT / "docs" / "glossary.md"
-FOLDERS = ("metaq", "metaq_spark", "broker/metaq_broker", "jobs", "faults", "benchmarks", "peers")
+FOLDERS = (
+    *("metaq", "metaq_spark", "broker/metaq_broker", "console/metaq_console"),
+    *("jobs", "faults", "benchmarks", "peers"),
+)
 
 
 def unused_words() -> set[str]:

@@ -11,6 +11,7 @@ CODE = {
     "metaq": "metaq",
     "metaq_spark": "metaq_spark",
     "broker": "broker/metaq_broker",
+    "console": "console/metaq_console",
     "faults": "faults",
     "jobs": "jobs",
     "benchmarks": "benchmarks",

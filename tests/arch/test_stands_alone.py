@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from sources import Source, parse, sources
 
-FOLDERS = ("metaq", "metaq_spark", "broker", "jobs", "tests", "benchmarks", "faults", "peers")
+FOLDERS = ("metaq", "metaq_spark", "broker", "console", "jobs", "tests", "benchmarks", "faults", "peers")
 
 
 def steps_up(node: ast.AST, names: dict[str, int]) -> int | None:

@@ -78,6 +78,10 @@ class RocketClusterView:
         """How many connections this client has opened; while it is the same, no broker was restarted."""
         return self._pool.opened
 
+    def topic_names(self) -> list[str]:
+        """Return all topics, sorted, from one request to a name server. Raises as ``topics``."""
+        return sorted(self._directory.topics())
+
     def topics(self) -> dict[str, list[Partition]]:
         """Return each topic with its queues that may be read.
 

@@ -1,0 +1,222 @@
+"""The questions of the API and the pages to one cluster: awaited, with deadlines; what many ask is asked once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, Literal, TypeVar
+
+from metaq.client.checkup.findings import Finding
+from metaq.errors import MetaqError
+from metaq_console.cluster.questions import Questions
+from metaq_console.cluster.scans import Scan, ScanRequest
+from metaq_console.cluster.system import QueueSystem, ReadStart
+from metaq_console.cluster.values import (
+    BrokerRow,
+    DeadLetter,
+    GroupRow,
+    LagRow,
+    NewMessage,
+    PartitionRow,
+    ResendResult,
+    ResetRow,
+    SendResult,
+    TopicRow,
+)
+from metaq_console.errors import RequestFailed, failure_of
+
+FRESH_S: Final = 2.0
+"""How long an answer serves all clients."""
+GROUPS_FRESH_S: Final = 5.0
+COUNT_MAX: Final = 500
+"""Most rows of a page."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+TopicSort = Literal["topic", "partitions", "messages", "bytes", "in_per_s", "out_bytes_per_s"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """Rows from index ``start`` on, of ``total``."""
+
+    rows: tuple[T, ...]
+    start: int
+    total: int
+
+
+class ClusterQuestions:
+    """Asks one cluster.
+
+    Methods raise ``RequestFailed``: no answer in time, a server that is away, a value that the cluster does not have.
+    """
+
+    def __init__(self, system: QueueSystem, questions: Questions, within_s: float) -> None:
+        self.system: Final = system
+        self._questions, self._within_s = questions, within_s
+
+    async def topics(
+        self, *, text: str = "", sort: TopicSort = "topic", descending: bool = False, start: int = 0, count: int = 50
+    ) -> Page[TopicRow]:
+        """Return a page of the topics whose name contains ``text``.
+
+        RocketMQ has no question about all topics: only names are sorted, and only the page's topics are asked for.
+        """
+        _check_page(start, count)
+        rows = await self.all_topics()
+        if rows is not None:
+            chosen = [row for row in rows if text in row.topic]
+            chosen.sort(key=lambda row: _sort_key(getattr(row, sort)), reverse=descending)
+            return Page(rows=tuple(chosen[start : start + count]), start=start, total=len(chosen))
+        if sort != "topic":
+            raise RequestFailed(
+                409,
+                "not_supported_by_cluster",
+                f"sort={sort}: RocketMQ has no question about all topics; allowed is topic",
+            )
+        names = [name for name in await self.topic_names() if text in name]
+        if descending:
+            names.reverse()
+        found = await self.topics_named(names[start : start + count])
+        return Page(rows=tuple(found), start=start, total=len(names))
+
+    async def topics_named(self, names: Sequence[str]) -> list[TopicRow]:
+        """Return rows for the named topics; those that do not exist are left out."""
+        rows = await self.all_topics()
+        if rows is not None:
+            wanted = set(names)
+            return [row for row in rows if row.topic in wanted]
+        key = ("topics_of", *names)
+        return await self._shared(key, lambda: self.system.topics_of(names), "topics", FRESH_S)
+
+    async def all_topics(self) -> list[TopicRow] | None:
+        """Return all topics with one question; ``None`` if the system has none for that."""
+        return await self._shared("all_topics", self.system.all_topics, "topics", FRESH_S)
+
+    async def topic_names(self) -> list[str]:
+        rows = await self.all_topics()
+        if rows is not None:
+            return [row.topic for row in rows]
+        return await self._shared("topic_names", self.system.topic_names, "names of topics", FRESH_S)
+
+    async def partitions(self, topic: str) -> list[PartitionRow]:
+        return await self._shared(
+            ("partitions", topic), lambda: self.system.partitions(topic), f"partitions of topic {topic!r}", FRESH_S
+        )
+
+    async def brokers(self) -> list[BrokerRow]:
+        return await self._shared("brokers", self.system.brokers, "brokers", FRESH_S)
+
+    async def findings(self) -> list[Finding]:
+        """Check every server; those that do not answer are findings."""
+        within_s = self._within_s / 2
+        return await self._shared(
+            "findings", lambda: self.system.findings(within_s), "checks of servers", GROUPS_FRESH_S
+        )
+
+    async def replication(self) -> list[dict[str, str]]:
+        return await self._shared(
+            "replication", lambda: [dict(one) for one in self.system.replication()], "replication", FRESH_S
+        )
+
+    async def group_names(self) -> list[str]:
+        return await self._shared("groups", self.system.groups, "groups", GROUPS_FRESH_S)
+
+    async def groups(self, *, text: str = "", start: int = 0, count: int = 50) -> Page[GroupRow]:
+        """Return a page of groups, each with its lag; a group whose lag cannot be had says why."""
+        _check_page(start, count)
+        names = [name for name in await self.group_names() if text in name]
+        rows = await asyncio.gather(*(self.group(name) for name in names[start : start + count]))
+        return Page(rows=tuple(rows), start=start, total=len(names))
+
+    async def group(self, group: str) -> GroupRow:
+        """Return a group; one whose lag cannot be had has an ``error`` instead."""
+        try:
+            return await self._shared(
+                ("group", group), lambda: self.system.group_row(group), f"group {group!r}", GROUPS_FRESH_S
+            )
+        except RequestFailed as error:
+            return GroupRow(
+                group=group, members=None, topics=(), partitions=0, lag=None, unit=self.system.unit, error=str(error)
+            )
+
+    async def members(self, group: str) -> list[str]:
+        return await self._shared(
+            ("members", group), lambda: self.system.members(group), f"members of group {group!r}", GROUPS_FRESH_S
+        )
+
+    async def lag(self, group: str, topics: Sequence[str] | None = None) -> list[LagRow]:
+        key = ("lag", group, *(topics or ()))
+        return await self._shared(key, lambda: self.system.lag(group, topics), f"lag of group {group!r}", FRESH_S)
+
+    async def plan_reset(
+        self, group: str, topic: str, start: ReadStart, partitions: Collection[str] | None = None
+    ) -> list[ResetRow]:
+        """Return what a reset would change."""
+        return await self._ask(
+            lambda: self.system.plan_reset(group, topic, start, partitions), f"reset of group {group!r}"
+        )
+
+    async def reset(
+        self, group: str, topic: str, start: ReadStart, partitions: Collection[str] | None = None
+    ) -> list[ResetRow]:
+        """Set the offsets of a group that is not running, and return what was changed."""
+
+        def change() -> list[ResetRow]:
+            rows = self.system.plan_reset(group, topic, start, partitions)
+            self.system.reset(group, rows)
+            return rows
+
+        return await self._ask(change, f"reset of group {group!r}")
+
+    async def send(self, topic: str, messages: Sequence[NewMessage]) -> list[SendResult]:
+        """Put messages; each has a result."""
+        within_s = self._within_s * 0.9  # so that the results are there before the question's deadline
+        return await self._ask(lambda: self.system.send(topic, messages, within_s), f"put to topic {topic!r}")
+
+    async def dead_letters(self, group: str, start: int = 0, count: int = 50) -> Page[DeadLetter]:
+        _check_page(start, count)
+        rows, total = await self._ask(
+            lambda: self.system.dead_letters(group, start, count), f"dead letters of group {group!r}"
+        )
+        return Page(rows=tuple(rows), start=start, total=total)
+
+    async def resend(self, group: str, numbers: Sequence[str], topic: str | None) -> list[ResendResult]:
+        """Send dead letters again; each has a result."""
+        within_s = self._within_s * 0.9
+        return await self._ask(
+            lambda: self.system.resend(group, numbers, topic, within_s), f"resend of dead letters of group {group!r}"
+        )
+
+    async def scan(self, request: ScanRequest) -> Scan:
+        """Run a scan to its end, and return it. It is stopped if the caller is cancelled."""
+        scan = Scan(self.system, request)
+        try:
+            await self._ask(scan.run, f"scan of topic {request.topic!r}", request.seconds + self._within_s)
+        finally:
+            scan.cancel()
+        return scan
+
+    async def _ask(self, call: Callable[[], R], what: str, within_s: float | None = None) -> R:
+        try:
+            return await self._questions.ask(call, what=what, within_s=within_s)
+        except (MetaqError, ValueError, TypeError) as error:
+            raise failure_of(error) from error
+
+    async def _shared(self, key: Hashable, call: Callable[[], R], what: str, fresh_s: float) -> R:
+        try:
+            return await self._questions.shared(key, call, what=what, fresh_s=fresh_s)
+        except (MetaqError, ValueError, TypeError) as error:
+            raise failure_of(error) from error
+
+
+def _check_page(start: int, count: int) -> None:
+    if start < 0:
+        raise RequestFailed(400, "invalid_value", f"start={start}: allowed is 0 or more")
+    if not 1 <= count <= COUNT_MAX:
+        raise RequestFailed(400, "invalid_value", f"count={count}: allowed is 1..{COUNT_MAX}")
+
+
+def _sort_key(value: str | float | None) -> tuple[bool, str | float]:
+    return (value is not None, "" if value is None else value)

@@ -1,0 +1,295 @@
+"""A cluster of MetaQ brokers, bundled or Java, as the console asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from metaq.client.browser import Browser
+from metaq.client.browser import Start as ClientStart
+from metaq.client.checkup.findings import Finding
+from metaq.client.cluster import OffsetChange
+from metaq.client.metaq import MetaQ
+from metaq.client.statistics import BrokerStatistics, TopicSize
+from metaq.errors import ExtensionMissing
+from metaq.formats.message_id import IdRange, timestamp_ms
+from metaq.formats.rocketmq.properties import KEYS
+from metaq.model import INT64_MAX, INT64_MIN, Partition
+from metaq_console.cluster.parked import ParkedLetters
+from metaq_console.cluster.sends import Submitted, outcomes
+from metaq_console.cluster.system import PartitionReader, QueueSystem, ReadStart
+from metaq_console.cluster.values import (
+    BrokerRow,
+    DeadLetter,
+    FoundMessage,
+    LagRow,
+    NewMessage,
+    PartitionRow,
+    ResendResult,
+    ResetRow,
+    SendResult,
+    TopicRow,
+)
+from metaq_console.errors import RequestFailed
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from metaq.client.records import Received, Sent
+
+
+class MetaqReader(PartitionReader):
+    """Reads a partition with a browser, whose position stays between the pieces."""
+
+    def __init__(self, browser: Browser, partition: Partition, position: int) -> None:
+        self._browser, self._partition, self._position = browser, partition, position
+
+    @property
+    def position(self) -> int:
+        return self._position
+
+    def messages(self) -> Iterator[FoundMessage]:
+        return self._read()
+
+    def _read(self) -> Generator[FoundMessage, None, None]:
+        found = self._browser.poll()
+        try:
+            for message in found:
+                self._position = message.end
+                yield stored_message(message)
+        finally:
+            found.close()
+
+
+class MetaqSystem(QueueSystem):
+    """A cluster behind ``MetaQ``."""
+
+    name = "metaq"
+    unit = "bytes"
+
+    def __init__(self, client: MetaQ, cluster: str) -> None:
+        self._client, self._cluster = client, cluster
+        self._producer = client.producer()
+
+    @property
+    def cluster(self) -> str:
+        return self._cluster
+
+    def close(self) -> None:
+        self._client.close(timeout=1.0)
+
+    def topic_names(self) -> list[str]:
+        return [row.topic for row in self._client.cluster.topic_sizes()]
+
+    def all_topics(self) -> list[TopicRow] | None:
+        return [_topic_row(one) for one in self._client.cluster.topic_sizes()]
+
+    def topics_of(self, names: Sequence[str]) -> list[TopicRow]:
+        wanted = set(names)
+        return [row for row in self.all_topics() or () if row.topic in wanted]
+
+    def partitions(self, topic: str) -> list[PartitionRow]:
+        return [
+            PartitionRow(
+                topic=one.topic,
+                partition=str(one.partition),
+                broker=str(one.address),
+                start=one.start,
+                end=one.end,
+                messages=one.messages,
+                incarnation=one.incarnation,
+                last_ms=None,
+            )
+            for one in self._client.cluster.describe(topic)
+        ]
+
+    def brokers(self) -> list[BrokerRow]:
+        return [_broker_row(one) for one in self._client.cluster.statistics()]
+
+    def findings(self, within_s: float) -> list[Finding]:
+        return list(self._client.checkup(within_s))
+
+    def groups(self) -> list[str]:
+        with _needs_groups():
+            return self._client.cluster.groups()
+
+    def members(self, group: str) -> list[str]:
+        with _needs_groups():
+            return self._client.cluster.members(group)
+
+    def lag(self, group: str, topics: Collection[str] | None = None) -> list[LagRow]:
+        with _needs_groups():
+            rows = self._client.cluster.lag(group, topics)
+        return [
+            LagRow(
+                group=group,
+                topic=row.topic,
+                partition=str(row.partition),
+                position=row.position,
+                end=row.end,
+                lag=row.bytes_behind,
+                unit=self.unit,
+            )
+            for row in rows
+        ]
+
+    def plan_reset(
+        self, group: str, topic: str, start: ReadStart, partitions: Collection[str] | None = None
+    ) -> list[ResetRow]:
+        wanted = None if partitions is None else [Partition.parse(one) for one in partitions]
+        changes = self._client.cluster.plan_reset(group, topic, _start(start), wanted)
+        return [
+            ResetRow(topic=one.topic, partition=str(one.partition), position=one.position, to=one.to) for one in changes
+        ]
+
+    def reset(self, group: str, rows: Collection[ResetRow]) -> None:
+        self._client.cluster.reset(
+            group,
+            [
+                OffsetChange(
+                    topic=row.topic, partition=Partition.parse(row.partition), position=row.position, to=row.to
+                )
+                for row in rows
+            ],
+        )
+
+    def reader(self, topic: str, partition: str, position: int) -> PartitionReader:
+        where = Partition.parse(partition)
+        return MetaqReader(self._client.browse(topic, partitions=[where], start={where: position}), where, position)
+
+    def positions(self, topic: str, start: ReadStart) -> dict[str, int]:
+        match start:
+            case "earliest":
+                return {row.partition: row.start for row in self.partitions(topic)}
+            case "latest":
+                return {row.partition: row.end for row in self.partitions(topic)}
+            case int(time_ms):
+                return _by_text(self._client.cluster.offsets_at(topic, time_ms))
+            case given:
+                return dict(given)
+
+    def newest_positions(self, topic: str, count: int) -> dict[str, int]:
+        return _by_text(self._client.cluster.newest_offsets(topic, count))
+
+    def start_of_id(self, topic: str, message_id: str) -> dict[str, int]:
+        wanted = _message_number(message_id)
+        broker, time_ms = IdRange.starting_at(wanted, 1).broker_id, timestamp_ms(wanted)
+        found = self.positions(topic, "earliest")
+        if time_ms is not None:
+            with suppress(ExtensionMissing):  # a Java broker keeps no times: from the first message on
+                found = self.positions(topic, time_ms)
+        return {where: at for where, at in found.items() if Partition.parse(where).broker == broker}
+
+    def indexed(
+        self, topic: str, *, message_id: str | None, key: str | None, since_ms: int | None, until_ms: int | None
+    ) -> list[FoundMessage] | None:
+        return None
+
+    def send(self, topic: str, messages: Sequence[NewMessage], within_s: float) -> list[SendResult]:
+        if any(message.properties for message in messages):
+            raise ValueError("properties: MetaQ stores none; allowed with a RocketMQ cluster")
+        return [
+            outcome.as_sent(topic)
+            for outcome in outcomes([self._submission(topic, message) for message in messages], within_s)
+        ]
+
+    def dead_letters(self, group: str, start: int, count: int) -> tuple[list[DeadLetter], int]:
+        return self._parked(group).page(start, count)
+
+    def resend(self, group: str, numbers: Sequence[str], topic: str | None, within_s: float) -> list[ResendResult]:
+        return self._parked(group).resend(numbers, topic, within_s)
+
+    def replication(self) -> list[Mapping[str, str]]:
+        return [{"broker": str(at), **lines} for at, lines in self._client.cluster.replication().items()]
+
+    def _parked(self, group: str) -> ParkedLetters:
+        return ParkedLetters(self._client.parked(group), self._producer)
+
+    def _submission(self, topic: str, message: NewMessage) -> Callable[[], Submitted]:
+        def submit() -> Submitted:
+            future: Future[Sent] = self._producer.submit(
+                topic,
+                message.data,
+                attribute=message.attribute,
+                partition=None if message.partition is None else Partition.parse(message.partition),
+                key=message.key,
+            )
+            return future
+
+        return submit
+
+
+def stored_message(message: Received) -> FoundMessage:
+    properties = message.properties
+    return FoundMessage(
+        topic=message.topic,
+        partition=str(message.partition),
+        offset=message.offset,
+        next_offset=message.end,
+        message_id=str(message.message_id),
+        timestamp_ms=message.timestamp_ms,
+        attribute=message.attribute,
+        keys=() if properties is None else tuple(properties.get(KEYS, "").split()),
+        properties=properties,
+        attempts=None,
+        data=message.data,
+    )
+
+
+NO_GROUPS: Final = "not_supported_by_cluster"
+
+
+@contextmanager
+def _needs_groups() -> Iterator[None]:
+    """Brokers that keep no groups are no fault of the request."""
+    try:
+        yield
+    except ValueError as error:
+        raise RequestFailed(409, NO_GROUPS, str(error)) from error
+
+
+def _topic_row(one: TopicSize) -> TopicRow:
+    recent = one.last_minute
+    return TopicRow(
+        topic=one.topic,
+        partitions=one.partitions,
+        messages=one.messages,
+        bytes=one.bytes,
+        in_per_s=None if recent is None else recent.puts_per_s,
+        out_bytes_per_s=None if recent is None else recent.bytes_out_per_s,
+    )
+
+
+def _broker_row(one: BrokerStatistics) -> BrokerRow:
+    return BrokerRow(
+        name=str(one.broker),
+        address=str(one.address),
+        role="slave" if one.figures.get("slave") == "true" else "master",
+        version=one.figures.get("version", "").partition(";")[0] or None,
+        uptime_s=one.number("uptime"),
+        messages=one.number("total_messages"),
+        in_per_s=one.per_s("put"),
+        out_per_s=one.per_s("get"),
+        disk_used_ratio=None,
+        figures=dict(one.figures),
+    )
+
+
+def _message_number(text: str) -> int:
+    number = int(text) if text.removeprefix("-").isdecimal() and text.isascii() else None
+    if number is None or not INT64_MIN <= number <= INT64_MAX:
+        raise ValueError(f"message id {text[:80]!r}: a MetaQ id is a whole number of 64 bits")
+    return number
+
+
+def _start(start: ReadStart) -> ClientStart:
+    match start:
+        case "earliest" | "latest" | int():
+            return start
+        case given:
+            return {Partition.parse(where): at for where, at in given.items()}
+
+
+def _by_text(found: Mapping[Partition, int]) -> dict[str, int]:
+    return {str(where): at for where, at in found.items()}

@@ -1,0 +1,116 @@
+"""Questions to servers: each has a deadline and a thread of its own, and the number of threads is limited.
+
+The clients of ``metaq`` block. A question runs in a daemon thread, so that a server that hangs delays neither the event
+loop nor the end of the process. Its slot is free again when the thread has ended, not when the deadline has passed: a
+frozen broker uses up slots, never memory. Questions that many clients repeat are shared: one is asked, its answer
+serves all that ask within a short time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from metaq.client.threads.thread_calls import call_in_thread
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq_console.errors import RequestFailed
+
+_T = TypeVar("_T")
+
+RUNNING_MAX: Final = 16
+"""Questions that run at a time."""
+WAITING_MAX: Final = 200
+"""Questions that wait for a slot; further ones are refused at once."""
+SHARED_MAX: Final = 500
+"""Answers that are kept."""
+
+
+@dataclass(slots=True)
+class _Shared:
+    """One shared question: its task, and until when its answer counts; ``None`` while it is asked."""
+
+    task: asyncio.Task[Any]
+    fresh_until_s: float | None = None
+
+
+class Questions:
+    """Asks questions for the tasks of one event loop."""
+
+    def __init__(self, within_s: float, clock: Clock = SYSTEM_CLOCK, running_max: int = RUNNING_MAX) -> None:
+        """``within_s``: the deadline of a question that gives none."""
+        self._within_s, self._clock = within_s, clock
+        self._slots = asyncio.Semaphore(running_max)
+        self._waiting = 0
+        self._shared: OrderedDict[Hashable, _Shared] = OrderedDict()
+
+    async def ask(self, call: Callable[[], _T], *, what: str, within_s: float | None = None) -> _T:
+        """Return the result of ``call``, which runs in a thread; ``what`` names the question in errors.
+
+        Raises:
+            RequestFailed: No answer within the deadline (504), or too many questions wait (503).
+        """
+        within_s = self._within_s if within_s is None else within_s
+        until_s = self._clock.monotonic() + within_s
+        await self._take_slot(what, within_s)
+        task = asyncio.ensure_future(call_in_thread(call))
+        task.add_done_callback(self._release)
+        left_s = max(0.0, until_s - self._clock.monotonic())
+        done, _ = await asyncio.wait({task}, timeout=left_s)
+        if not done:
+            raise _late(what, within_s)
+        return task.result()
+
+    async def shared(
+        self, key: Hashable, call: Callable[[], _T], *, what: str, fresh_s: float, within_s: float | None = None
+    ) -> _T:
+        """Return the answer to the question ``key``: one that was asked within ``fresh_s``, or is being asked, or new.
+
+        Raises as ``ask``. Errors are not kept.
+        """
+        found = self._shared.get(key)
+        if found is None or (found.fresh_until_s is not None and found.fresh_until_s <= self._clock.monotonic()):
+            found = _Shared(asyncio.ensure_future(self.ask(call, what=what, within_s=within_s)))
+            found.task.add_done_callback(lambda task: self._settled(key, found, fresh_s))
+            self._shared[key] = found
+            self._shared.move_to_end(key)
+            while len(self._shared) > SHARED_MAX:
+                self._shared.popitem(last=False)
+        # A client that goes away must not cancel the question of the others.
+        result: _T = await asyncio.shield(found.task)
+        return result
+
+    def forget(self, *keys: Hashable) -> None:
+        """Forget answers, because something was changed."""
+        for key in keys:
+            self._shared.pop(key, None)
+
+    async def _take_slot(self, what: str, within_s: float) -> None:
+        if self._waiting >= WAITING_MAX:
+            raise RequestFailed(
+                503, "too_many_questions", f"{what}: {WAITING_MAX} questions wait already", retryable=True
+            )
+        self._waiting += 1
+        try:
+            await asyncio.wait_for(self._slots.acquire(), within_s)
+        except TimeoutError:
+            raise _late(what, within_s) from None
+        finally:
+            self._waiting -= 1
+
+    def _release(self, task: asyncio.Future[Any]) -> None:
+        self._slots.release()
+        if not task.cancelled():
+            task.exception()  # an error behind the deadline is nobody's
+
+    def _settled(self, key: Hashable, shared: _Shared, fresh_s: float) -> None:
+        shared.fresh_until_s = self._clock.monotonic() + fresh_s
+        failed = shared.task.cancelled() or shared.task.exception() is not None
+        if failed and self._shared.get(key) is shared:
+            del self._shared[key]
+
+
+def _late(what: str, within_s: float) -> RequestFailed:
+    return RequestFailed(504, "deadline_exceeded", f"{what}: no answer within {within_s:g} s", retryable=True)

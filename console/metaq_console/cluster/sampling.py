@@ -1,0 +1,94 @@
+"""Takes samples of a cluster for its history, and takes care that this costs the cluster next to nothing.
+
+A round asks for the brokers, the topics, and the lag of some groups. The pause behind it is ``PAUSE_SHARE`` times as
+long as the round took, at least: a slow cluster is asked less often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from typing import Final
+
+from metaq.net.clock import SYSTEM_CLOCK
+from metaq_console.cluster.cluster_questions import ClusterQuestions
+from metaq_console.cluster.history import History, SeriesKey
+from metaq_console.cluster.values import TopicRow
+from metaq_console.errors import failure_of
+
+PAUSE_SHARE: Final = 50
+GROUPS_MAX: Final = 50
+"""Groups whose lag is sampled: those that clients have asked for last, then the first ones."""
+TOPICS_MAX: Final = 200
+"""Topics whose rates are sampled: those with the highest."""
+_log = logging.getLogger(__name__)
+
+
+class Sampler:
+    """Fills ``history`` until its task is cancelled."""
+
+    def __init__(self, cluster: ClusterQuestions, history: History, every_s: float) -> None:
+        self._cluster, self._history, self._every_s = cluster, history, every_s
+        self._watched: OrderedDict[str, None] = OrderedDict()
+        self._complaint: str | None = None
+
+    def watch_group(self, group: str) -> None:
+        """Sample a group from now on: a client looks at it."""
+        self._watched[group] = None
+        self._watched.move_to_end(group)
+        while len(self._watched) > GROUPS_MAX:
+            self._watched.popitem(last=False)
+
+    async def run(self) -> None:
+        """Take samples for ever."""
+        while True:
+            began_s = SYSTEM_CLOCK.monotonic()
+            await self.sample()
+            took_s = SYSTEM_CLOCK.monotonic() - began_s
+            await asyncio.sleep(max(self._every_s, took_s * PAUSE_SHARE))
+
+    async def sample(self) -> None:
+        """Take one sample of everything. What cannot be had is left out; each complaint is logged once."""
+        for part in (self._sample_topics, self._sample_groups):
+            try:
+                await part()
+            except Exception as error:
+                self._complain(error)
+
+    async def _sample_topics(self) -> None:
+        rows = await self._cluster.all_topics()
+        if rows is None:
+            for broker in await self._cluster.brokers():
+                if broker.in_per_s is not None:
+                    self._history.add(SeriesKey("cluster", broker.name, "in_per_s"), broker.in_per_s)
+            return
+        self._add("cluster", "", "in_per_s", sum(row.in_per_s or 0.0 for row in rows))
+        self._add("cluster", "", "out_bytes_per_s", sum(row.out_bytes_per_s or 0.0 for row in rows))
+        busy = sorted(rows, key=_traffic, reverse=True)[:TOPICS_MAX]
+        for row in busy:
+            for figure in ("in_per_s", "out_bytes_per_s", "messages", "bytes"):
+                value = getattr(row, figure)
+                if value is not None:
+                    self._add("topic", row.topic, figure, value)
+
+    async def _sample_groups(self) -> None:
+        names = await self._cluster.group_names()
+        watched = [name for name in reversed(self._watched) if name in set(names)]
+        chosen = dict.fromkeys([*watched, *names[:GROUPS_MAX]])
+        for name in list(chosen)[:GROUPS_MAX]:
+            rows = await self._cluster.lag(name)
+            self._add("group", name, "lag", sum(row.lag for row in rows))
+
+    def _add(self, kind: str, name: str, figure: str, value: float) -> None:
+        self._history.add(SeriesKey(kind, name, figure), value)  # type: ignore[arg-type]
+
+    def _complain(self, error: Exception) -> None:
+        text = str(failure_of(error))
+        if text != self._complaint:
+            _log.warning("history: %s", text)
+            self._complaint = text
+
+
+def _traffic(row: TopicRow) -> float:
+    return (row.in_per_s or 0.0) + (row.out_bytes_per_s or 0.0) / 1000

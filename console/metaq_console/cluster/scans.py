@@ -1,0 +1,304 @@
+"""Scans: searches through the messages of a topic that run at this server, are bounded, and can be stopped.
+
+A scan reads the partitions in alternation, so that a long one does not use up the limit. It ends with the first of:
+enough matches, enough messages read, its time, its end, a cancellation. ``progress`` can be read at any time, also
+while the scan runs in another thread; ``positions`` in it is where a later scan goes on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq_console.cluster.system import PartitionReader, QueueSystem, ReadStart
+from metaq_console.cluster.values import FoundMessage
+
+LIMIT_MAX: Final = 1000
+"""Most matches that a scan keeps."""
+KEPT_BYTES_MAX: Final = 32 << 20
+"""Most bytes of matches that a scan keeps; the first match is kept whatever its size."""
+READ_MAX: Final = 100_000_000
+READ_DEFAULT: Final = 100_000
+SECONDS_MAX: Final = 600.0
+SECONDS_DEFAULT: Final = 10.0
+ROUND_MESSAGES: Final = 5000
+"""Messages that are read of a partition before the scan switches to the next one."""
+CLOCK_MESSAGES: Final = 64
+"""Messages between two looks at the clock."""
+
+Stopped = Literal["limit", "read", "seconds", "bytes", "cancelled", "end", "failed"]
+"""Why a scan ended: enough matches; the most messages, seconds or bytes of matches; stopped; everything was read; an
+error.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """What to look for, and how far.
+
+    ``start``: as in ``QueueSystem.positions``, or ``newest``, the last ``limit`` messages. ``partition``: only this.
+    A message matches if all of ``attribute``, ``key``, ``message_id`` and ``text`` (part of the value, as UTF-8) that
+    are given match, and it was stored in ``[since_ms, until_ms]``.
+
+    Raises:
+        ValueError: A limit is outside its range, or values contradict each other.
+    """
+
+    topic: str
+    partition: str | None = None
+    start: ReadStart | Literal["newest"] = "earliest"
+    attribute: str | None = None
+    key: str | None = None
+    message_id: str | None = None
+    text: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    limit: int = 50
+    read_max: int = READ_DEFAULT
+    seconds: float = SECONDS_DEFAULT
+
+    def __post_init__(self) -> None:
+        for name, value, most in (
+            ("limit", self.limit, LIMIT_MAX),
+            ("read_max", self.read_max, READ_MAX),
+            ("seconds", self.seconds, SECONDS_MAX),
+        ):
+            if not 0 < value <= most:
+                raise ValueError(f"{name}={value}: allowed is 1..{most:g}")
+        if self.since_ms is not None and self.until_ms is not None and self.until_ms < self.since_ms:
+            raise ValueError(f"until_ms={self.until_ms}: allowed is at least since_ms ({self.since_ms})")
+
+    @property
+    def filters(self) -> bool:
+        """Whether a message may be read that does not match."""
+        return any(one is not None for one in (self.attribute, self.key, self.message_id, self.text, self.until_ms))
+
+    def matches(self, message: FoundMessage) -> bool:
+        """Return whether a message is looked for."""
+        if self.attribute is not None and message.attribute != self.attribute:
+            return False
+        if self.message_id is not None and message.message_id != self.message_id:
+            return False
+        if self.key is not None and self.key not in message.keys and message.attribute != self.key:
+            return False
+        if self.text is not None and self.text.encode() not in message.data:
+            return False
+        at = message.timestamp_ms
+        if self.since_ms is not None and at is not None and at < self.since_ms:
+            return False
+        return self.until_ms is None or at is None or at <= self.until_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanProgress:
+    """How far a scan is. ``left`` counts what ``unit`` of the system counts: bytes, or messages."""
+
+    running: bool
+    read: int
+    """Messages that were read."""
+    read_bytes: int
+    """Bytes of their values."""
+    matched: int
+    left: int
+    """What is not read between the start and the end that the partitions had when the scan began."""
+    fraction: float
+    """Part that is read, 0..1."""
+    seconds: float
+    stopped: Stopped | None
+    error: str | None
+    positions: Mapping[str, int]
+    """Where each partition is read next."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """One partition of a scan."""
+
+    reader: PartitionReader
+    start: int
+    end: int
+    is_done: bool = False
+
+
+@dataclass(slots=True)
+class _Counts:
+    read: int = 0
+    read_bytes: int = 0
+    kept_bytes: int = 0
+    began_s: float = 0.0
+    ended_s: float | None = None
+    stopped: Stopped | None = None
+    error: str | None = None
+    parts: dict[str, _Part] = field(default_factory=dict)
+
+
+class Scan:
+    """One scan. ``run`` blocks; all else may be called from any thread meanwhile."""
+
+    def __init__(self, system: QueueSystem, request: ScanRequest, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.request: Final = request
+        self._system, self._clock = system, clock
+        self._found: list[FoundMessage] = []
+        self._is_cancelled = threading.Event()
+        self._counts = _Counts(began_s=clock.monotonic())
+
+    def messages(self, start: int = 0) -> list[FoundMessage]:
+        """Return the matches found so far, from index ``start`` on."""
+        return self._found[start:]
+
+    def cancel(self) -> None:
+        """Stop the scan at its next message."""
+        self._is_cancelled.set()
+
+    @property
+    def progress(self) -> ScanProgress:
+        counts = self._counts
+        parts = dict(counts.parts)
+        left = sum(
+            max(0, part.end - max(part.start, part.reader.position)) for part in parts.values() if not part.is_done
+        )
+        whole = sum(max(0, part.end - part.start) for part in parts.values())
+        ended_s = self._clock.monotonic() if counts.ended_s is None else counts.ended_s
+        return ScanProgress(
+            running=counts.stopped is None,
+            read=counts.read,
+            read_bytes=counts.read_bytes,
+            matched=len(self._found),
+            left=left,
+            fraction=1.0 if counts.stopped == "end" else 0.0 if not whole else 1 - left / whole,
+            seconds=ended_s - counts.began_s,
+            stopped=counts.stopped,
+            error=counts.error,
+            positions={where: part.reader.position for where, part in parts.items()},
+        )
+
+    def run(self) -> None:
+        """Read until the scan ends.
+
+        Raises:
+            MetaqError, ValueError, RequestFailed: The cluster cannot answer, or a value is not one of the cluster's.
+        """
+        stopped: Stopped = "failed"
+        try:
+            stopped = self._search()
+        except Exception as error:
+            self._counts.error = str(error)
+            raise
+        finally:
+            self._counts.ended_s = self._clock.monotonic()
+            self._counts.stopped = stopped
+
+    def _search(self) -> Stopped:
+        request = self.request
+        indexed = None
+        if request.message_id is not None or request.key is not None:
+            indexed = self._system.indexed(
+                request.topic,
+                message_id=request.message_id,
+                key=request.key,
+                since_ms=request.since_ms,
+                until_ms=request.until_ms,
+            )
+        if indexed is not None:
+            return self._take_all(indexed)
+        self._counts.parts = self._parts()
+        stopped = self._read_all()
+        if request.start == "newest":
+            self._found.sort(key=lambda one: (one.timestamp_ms or 0, one.partition, one.offset))
+            del self._found[: -request.limit]
+        return stopped
+
+    def _take_all(self, indexed: list[FoundMessage]) -> Stopped:
+        for message in indexed:
+            self._counts.read += 1
+            if self.request.partition in (None, message.partition) and self.request.matches(message):
+                stopped = self._keep(message)
+                if stopped is not None:
+                    return stopped
+        return "end"
+
+    def _parts(self) -> dict[str, _Part]:
+        request = self.request
+        ends = self._system.positions(request.topic, "latest")
+        starts = self._starts()
+        if request.partition is not None and request.partition not in ends:
+            there = ", ".join(sorted(ends)) or "none"
+            raise ValueError(f"topic {request.topic!r} has no partition {request.partition!r}; it has {there}")
+        return {
+            where: _Part(self._system.reader(request.topic, where, at), at, ends[where])
+            for where, at in starts.items()
+            if request.partition in (None, where) and where in ends and at < ends[where]
+        }
+
+    def _starts(self) -> Mapping[str, int]:
+        request = self.request
+        if request.message_id is not None:
+            return self._system.start_of_id(request.topic, request.message_id)
+        if request.start == "newest":
+            return self._system.newest_positions(request.topic, request.limit)
+        if request.since_ms is not None and request.start == "earliest":
+            return self._system.positions(request.topic, request.since_ms)
+        return self._system.positions(request.topic, request.start)
+
+    def _read_all(self) -> Stopped:
+        waiting = deque(self._counts.parts.values())
+        while waiting:
+            part = waiting.popleft()
+            stopped = self._read_round(part)
+            if stopped is not None:
+                return stopped
+            if not part.is_done:
+                waiting.append(part)
+        return "end"
+
+    def _read_round(self, part: _Part) -> Stopped | None:
+        """Read a piece of a partition; return why the whole scan ends, if it does."""
+        counts, request = self._counts, self.request
+        messages = part.reader.messages()
+        try:
+            for number, message in enumerate(messages, 1):
+                if message.offset >= part.end or self._is_past(message):
+                    part.is_done = True
+                    return None
+                counts.read += 1
+                counts.read_bytes += len(message.data)
+                stopped = self._keep(message) if request.matches(message) else None
+                stopped = stopped or self._limit(number)
+                if stopped is not None:
+                    return stopped
+                if number == ROUND_MESSAGES:
+                    return None
+            part.is_done = True
+            return None
+        finally:
+            close = getattr(messages, "close", None)
+            if close is not None:
+                close()
+
+    def _is_past(self, message: FoundMessage) -> bool:
+        """Whether the partition has only later messages from here on."""
+        until_ms, at = self.request.until_ms, message.timestamp_ms
+        return until_ms is not None and at is not None and at > until_ms
+
+    def _keep(self, message: FoundMessage) -> Stopped | None:
+        counts = self._counts
+        if self._found and counts.kept_bytes + len(message.data) > KEPT_BYTES_MAX:
+            return "bytes"
+        self._found.append(message)
+        counts.kept_bytes += len(message.data)
+        is_whole = self.request.start == "newest"  # sorted and cut at its end
+        return "limit" if len(self._found) >= self.request.limit and not is_whole else None
+
+    def _limit(self, number: int) -> Stopped | None:
+        if self._is_cancelled.is_set():
+            return "cancelled"
+        if self._counts.read >= self.request.read_max:
+            return "read"
+        is_looked = number % CLOCK_MESSAGES == 0 or number == 1
+        if is_looked and self._clock.monotonic() - self._counts.began_s >= self.request.seconds:
+            return "seconds"
+        return None

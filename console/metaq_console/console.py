@@ -1,0 +1,59 @@
+"""What one process of the console has: its settings, its cluster, and the recent past of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from metaq_console.cluster.cluster_questions import ClusterQuestions
+from metaq_console.cluster.connect import open_cluster
+from metaq_console.cluster.history import History
+from metaq_console.cluster.questions import Questions
+from metaq_console.cluster.sampling import Sampler
+from metaq_console.cluster.scan_jobs import ScanJobs
+from metaq_console.cluster.system import QueueSystem
+from metaq_console.settings import ConsoleSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Console:
+    """The parts that the API and the pages share."""
+
+    settings: ConsoleSettings
+    cluster: ClusterQuestions
+    history: History
+    sampler: Sampler
+    scans: ScanJobs
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Take samples while the block runs; then stop the scans and close the connections."""
+        sampling = asyncio.create_task(self.sampler.run(), name="samples")
+        try:
+            yield
+        finally:
+            sampling.cancel()
+            with suppress(asyncio.CancelledError):
+                await sampling
+            self.scans.close()
+            self.cluster.system.close()
+
+
+def make_console(settings: ConsoleSettings, system: QueueSystem | None = None) -> Console:
+    """Return the parts for ``settings``; ``system`` instead of the cluster of its profile.
+
+    Raises:
+        ValueError: The cluster has no known form.
+    """
+    system = open_cluster(settings.client_profile) if system is None else system
+    cluster = ClusterQuestions(system, Questions(settings.question_s), settings.question_s)
+    history = History()
+    return Console(
+        settings=settings,
+        cluster=cluster,
+        history=history,
+        sampler=Sampler(cluster, history, settings.sample_s),
+        scans=ScanJobs(system),
+    )

@@ -1,0 +1,107 @@
+"""Runs the console until a signal stops it: the socket, TLS, and the HTTP server below the application."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import uvicorn
+from starlette.routing import BaseRoute
+
+from metaq_console.app import create_app
+from metaq_console.console import make_console
+from metaq_console.settings import ConsoleSettings, SettingsError
+
+BACKLOG: Final = 128
+CONNECTIONS_MAX: Final = 200
+"""Requests and connections at a time; further ones are answered with 503."""
+KEEP_ALIVE_S: Final = 30
+STOP_S: Final = 5
+"""How long a stop waits for answers."""
+HEAD_BYTES_MAX: Final = 64 << 10
+
+
+def listen(settings: ConsoleSettings) -> socket.socket:
+    """Return a socket that listens at the host and port.
+
+    Raises:
+        SettingsError: The port is taken, or the host is none of this machine's.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.host, settings.port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        where = f"port {settings.port} on {settings.host}"
+        if isinstance(error, socket.gaierror) or error.strerror is None:
+            raise SettingsError(f"host {settings.host!r}: {error.strerror or error}") from None
+        raise SettingsError(f"{where}: {error.strerror}; choose another one (0 = any free port)") from None
+    return listener
+
+
+def serve(
+    settings: ConsoleSettings,
+    listener: socket.socket,
+    pages: Sequence[BaseRoute] = (),
+    announce: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Serve at ``listener`` until SIGTERM or SIGINT; ``announce`` is called with the address when it is ready.
+
+    Raises:
+        SettingsError: The cluster has no known form, or a file for TLS cannot be used.
+    """
+    try:
+        app = create_app(make_console(settings), pages)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        ws="none",
+        http="h11",
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=STOP_S,
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        proxy_headers=False,
+        ssl_certfile=settings.tls_cert_file,
+        ssl_keyfile=settings.tls_key_file,
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        name = (
+            settings.tls_cert_file
+            if settings.tls_key_file is None
+            else f"{settings.tls_cert_file}, {settings.tls_key_file}"
+        )
+        raise SettingsError(f"TLS files {name}: {error.strerror or error}") from None
+    _AnnouncedServer(config, lambda: announce(address_of(settings, listener))).run(sockets=[listener])
+
+
+def address_of(settings: ConsoleSettings, listener: socket.socket) -> str:
+    """Return the URL of the server."""
+    host, port = listener.getsockname()[:2]
+    scheme = "http" if settings.tls_cert_file is None else "https"
+    return f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/"
+
+
+class _AnnouncedServer(uvicorn.Server):
+    """A server that says when it is ready."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()

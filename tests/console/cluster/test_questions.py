@@ -1,0 +1,97 @@
+"""Questions have deadlines, their number is bounded, and what many ask is asked once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+from metaq_console.cluster.questions import Questions
+from metaq_console.errors import RequestFailed
+
+from metaq.errors import TopicNotFound
+
+DEADLINE_S = 60.0
+
+
+class Gate:
+    """A call that waits until it is opened, and counts how often it was made."""
+
+    def __init__(self) -> None:
+        self.opened, self.began, self.calls = threading.Event(), threading.Event(), 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        self.began.set()
+        assert self.opened.wait(DEADLINE_S)
+        return "answer"
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+def run(work: Callable[[], object]) -> object:
+    async def whole() -> object:
+        return await work()  # type: ignore[misc]
+
+    return asyncio.run(whole())
+
+
+def test_a_question_that_hangs_ends_at_its_deadline(gate: Gate) -> None:
+    async def work() -> str:
+        with pytest.raises(RequestFailed) as failed:
+            await Questions(within_s=60).ask(gate, what="topics", within_s=0.05)
+        gate.opened.set()
+        return f"{failed.value.status} {failed.value}"
+
+    assert run(work) == "504 topics: no answer within 0.05 s"
+
+
+def test_a_question_that_hangs_keeps_its_slot_until_its_thread_ends(gate: Gate) -> None:
+    async def work() -> str:
+        questions = Questions(within_s=60, running_max=1)
+        with pytest.raises(RequestFailed):
+            await questions.ask(gate, what="first", within_s=0.05)
+        with pytest.raises(RequestFailed) as failed:
+            await questions.ask(lambda: "second", what="second", within_s=0.05)
+        gate.opened.set()
+        assert await questions.ask(lambda: "third", what="third") == "third"
+        return str(failed.value)
+
+    assert run(work) == "second: no answer within 0.05 s"
+
+
+def test_what_many_ask_is_asked_once(gate: Gate) -> None:
+    async def work() -> list[str]:
+        questions = Questions(within_s=60)
+        asked = [asyncio.ensure_future(questions.shared("topics", gate, what="topics", fresh_s=60)) for _ in range(5)]
+        await asyncio.to_thread(gate.began.wait, DEADLINE_S)
+        asked[0].cancel()  # a client that goes away does not take the others' answer with it
+        gate.opened.set()
+        found = await asyncio.gather(*asked[1:])
+        found.append(await questions.shared("topics", gate, what="topics", fresh_s=60))
+        return found
+
+    assert run(work) == ["answer"] * 5
+    assert gate.calls == 1
+
+
+def test_an_error_is_not_kept() -> None:
+    calls = []
+
+    def fail_once() -> str:
+        calls.append(1)
+        if len(calls) == 1:
+            raise TopicNotFound("orders", ["127.0.0.1:8123"])
+        return "there"
+
+    async def work() -> str:
+        questions = Questions(within_s=60)
+        with pytest.raises(TopicNotFound):
+            await questions.shared("topic", fail_once, what="topic", fresh_s=60)
+        return await questions.shared("topic", fail_once, what="topic", fresh_s=60)
+
+    assert run(work) == "there"
