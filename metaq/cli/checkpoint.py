@@ -12,22 +12,23 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from metaq.formats.checkpoint_files import PlannedOffsets, are_names, parse_offsets
 from metaq.formats.checkpoint_offsets import Progress, parse_progress
 from metaq.model import TopicPartition
 
-FORM: Final = "v1"
 BATCH_BYTES_MAX: Final = 64 << 20
 """Longest file of a batch that is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySource:
-    """A source of the query, counted from 1. ``progress`` is empty before the first commit.
+    """A source of the query: ``label`` is its name, or its number from 1 if the query names no source.
 
-    ``topics`` and ``known`` are what it reads; before the first commit, according to the planned batch.
+    ``progress`` is empty before the first commit. ``topics`` and ``known`` are what it reads; before the first commit,
+    according to the planned batch.
     """
 
-    number: int
+    label: int | str
     progress: Progress
     topics: tuple[str, ...]
     known: Mapping[TopicPartition, int]
@@ -52,13 +53,16 @@ def read_query(place: str) -> list[QuerySource]:
     committed = max(commits & offsets, default=None)
     if committed is None and commits:
         raise ValueError(f"--checkpoint {place}: batch {max(commits)} is committed, and its offsets are not there")
-    lines = _lines(folder / "offsets" / str(max(offsets) if committed is None else committed), place)
+    file = folder / "offsets" / str(max(offsets) if committed is None else committed)
+    lines = _batch(file, place).lines
+    named = are_names(lines)
     sources = []
-    for number, line in enumerate(lines, 1):
-        if (progress := _progress(line, place, number)) is not None:
+    for number, (name, line) in enumerate(lines.items(), 1):
+        label = name if named else number
+        if (progress := _progress(line, place, label)) is not None:
             topics = tuple(sorted({where.topic for where in progress.offsets}))
             read = Progress({}) if committed is None else progress
-            sources.append(QuerySource(number, read, topics, progress.offsets))
+            sources.append(QuerySource(label, read, topics, progress.offsets))
     if not sources:
         raise ValueError(f"--checkpoint {place}: none of its {len(lines)} sources reads MetaQ or RocketMQ")
     return sources
@@ -77,20 +81,19 @@ def _numbers(folder: Path) -> set[int]:
     return {int(file.name) for file in folder.glob("*") if file.name.isascii() and file.name.isdecimal()}
 
 
-def _lines(file: Path, place: str) -> list[str]:
-    """The lines of a batch's file, one for each source."""
+def _batch(file: Path, place: str) -> PlannedOffsets:
     with file.open("rb") as opened:
         data = opened.read(BATCH_BYTES_MAX + 1)
     name = f"--checkpoint {place}: offsets/{file.name}"
     if len(data) > BATCH_BYTES_MAX:
         raise ValueError(f"{name} has more than {BATCH_BYTES_MAX} bytes")
-    form, _, *lines = data.decode("utf-8", "replace").rstrip("\n").split("\n") + [""] * (b"\n" not in data)
-    if form != FORM:
-        raise ValueError(f"{name} begins with {form[:20]!r}, known is {FORM!r}")
-    return lines
+    try:
+        return parse_offsets(data.decode("utf-8", "replace"))
+    except ValueError as error:
+        raise ValueError(f"{name} {error}") from None
 
 
-def _progress(line: str, place: str, number: int) -> Progress | None:
+def _progress(line: str, place: str, label: int | str) -> Progress | None:
     """Parse a source's offsets; ``None`` for other connectors' sources."""
     try:
         tree = json.loads(line)
@@ -101,4 +104,4 @@ def _progress(line: str, place: str, number: int) -> Progress | None:
     try:
         return parse_progress(tree)
     except ValueError as error:
-        raise ValueError(f"--checkpoint {place}: source {number}: {error}") from None
+        raise ValueError(f"--checkpoint {place}: source {label}: {error}") from None

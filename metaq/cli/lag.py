@@ -175,7 +175,7 @@ def _lag_of_source(mq: MetaQ | RocketMQ, source: QuerySource, topic: str, behind
         found = there.get(partition)
         position = source.progress.offsets.get(where)
         unread, remark = _unread(position, source.progress.incarnations.get(where), found)
-        row: Row = {"source": source.number, "topic": topic, "partition": str(partition), "position": position}
+        row: Row = {"source": source.label, "topic": topic, "partition": str(partition), "position": position}
         rows.append(row | {"end": None if found is None else found.end, behind: unread, "remark": remark})
     return rows
 

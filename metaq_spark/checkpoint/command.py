@@ -94,7 +94,7 @@ def _add_consents(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_choice(parser: argparse.ArgumentParser, *, topic_required: bool) -> None:
-    parser.add_argument("--source", type=int, metavar="N", help="only this source, as show numbers them")
+    parser.add_argument("--source", metavar="SOURCE", help="only this source: the name or number that show has")
     parser.add_argument("--topic", required=topic_required, help="only this topic")
     parser.add_argument(
         "--partition",

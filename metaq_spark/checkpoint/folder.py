@@ -2,17 +2,18 @@
 
 ====================  =========================================================================================
 ``metadata``          JSON with the query's id
-``offsets/N``         written before batch N: ``v1``, a line of JSON about the batch, then a line for each source
-                      (where batch N ends in it; ``-`` = nothing known yet)
-``commits/N``         written after batch N: ``v1`` and a line of JSON
+``offsets/N``         written before batch N: where it ends in each source
+``commits/N``         written after batch N
 ``state/``            there if the query is stateful: its state after each batch
 ``.N.crc``            Hadoop's checksum beside a file; one that is missing is not missed
+``N.crc``             Spark's own checksum, where a setting asks for it; one that is missing is not missed
 ====================  =========================================================================================
 
 If the last N of ``offsets`` is missing in ``commits``, batch N is planned. A starting query runs it, from the end of
-``offsets/(N-1)``; without a planned batch it plans N+1, from the end of ``offsets/N``.
+``offsets/(N-1)``; without a planned batch it plans N+1, from the end of ``offsets/N``. What the files say:
+``metaq.formats.checkpoint_files``.
 
-Source: Spark 4.3 as observed, with and without state, and a Parquet sink.
+Source: Spark 4.0 to 4.3 as observed, with and without state, and a Parquet sink.
 """
 
 from __future__ import annotations
@@ -22,19 +23,16 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from metaq.formats.checkpoint_files import DoneBatch, PlannedOffsets, parse_commit, parse_offsets
 from metaq_spark.errors import ConnectorError
 
-FORM: Final = "v1"
-"""The only form of Spark's files that is known here."""
-
-NO_OFFSET: Final = "-"
-
+T = TypeVar("T")
 _NUMBER: Final = re.compile(r"\d+")
 
 
@@ -51,14 +49,20 @@ class CheckpointFolderError(ConnectorError):
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """``offsets/N``: Spark's ``metadata`` about the batch, and the line of each source."""
+    """Batch ``batch_id`` as it was planned."""
 
     batch_id: int
-    metadata: Mapping[str, Any]
-    lines: tuple[str, ...]
+    offsets: PlannedOffsets
 
-    def text(self) -> str:
-        return "\n".join([FORM, json.dumps(self.metadata, separators=(",", ":")), *self.lines])
+    @property
+    def lines(self) -> Mapping[str, str]:
+        """The line of each source, by its name."""
+        return self.offsets.lines
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What Spark says about the batch."""
+        return self.offsets.metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,8 @@ class Checkpoint:
     stateful: bool
     quiet_s: float
     """Seconds since Spark last wrote here."""
+    sink: str | None = None
+    """The name of the sink, if it has one."""
 
     @property
     def next_batch_id(self) -> int:
@@ -123,12 +129,14 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     last, done = max(planned), max(committed, default=None)
     if done is not None and done not in planned:
         raise CheckpointFolderError(folder, f"commits/{done} is there without offsets/{done}; it is not complete")
+    end = DoneBatch(0, None) if done is None else _parsed(folder / "commits" / str(done), folder, parse_commit)
     return Checkpoint(
         folder=folder,
         query_id=_query_id(folder),
         committed=None if done is None else read_batch(folder, done),
         planned=None if last == done else read_batch(folder, last),
-        watermark_ms=0 if done is None else _watermark_ms(folder, done),
+        watermark_ms=end.watermark_ms,
+        sink=end.sink,
         stateful=any((folder / "state").glob("*")),
         quiet_s=max(0.0, time.time() - _last_change_s(folder)),
     )
@@ -144,12 +152,12 @@ def add_batch(checkpoint: Checkpoint, batch: MicroBatch) -> Path:
     target, draft = offsets / str(batch.batch_id), offsets / f".{batch.batch_id}.{os.getpid()}.draft"
     try:
         with open(draft, "x", encoding="utf-8") as file:
-            file.write(batch.text())
+            file.write(batch.offsets.text())
             file.flush()
             os.fsync(file.fileno())
         _as_the_others(draft, offsets)
         os.link(draft, target)
-        (offsets / f".{batch.batch_id}.crc").unlink(missing_ok=True)  # of another file that had this name before
+        _drop_checksums(target)  # of another file that had this name before
     except FileExistsError:
         raise CheckpointFolderError(checkpoint.folder, f"{target.name} has just been planned: the query runs") from None
     finally:
@@ -161,10 +169,16 @@ def add_batch(checkpoint: Checkpoint, batch: MicroBatch) -> Path:
 def remove_planned(checkpoint: Checkpoint) -> None:
     """Remove the planned batch, if there is one."""
     if checkpoint.planned is not None:
-        offsets, name = checkpoint.folder / "offsets", str(checkpoint.planned.batch_id)
-        (offsets / name).unlink()
-        (offsets / f".{name}.crc").unlink(missing_ok=True)
+        offsets = checkpoint.folder / "offsets"
+        file = offsets / str(checkpoint.planned.batch_id)
+        file.unlink()
+        _drop_checksums(file)
         _sync(offsets)
+
+
+def _drop_checksums(file: Path) -> None:
+    for name in (f".{file.name}.crc", f"{file.name}.crc", f".{file.name}.crc.crc"):
+        (file.parent / name).unlink(missing_ok=True)
 
 
 def _as_the_others(file: Path, folder: Path) -> None:
@@ -188,40 +202,24 @@ def read_batch(folder: Path, batch_id: int) -> MicroBatch:
         CheckpointFolderError: It has an unknown form.
         OSError: It cannot be read.
     """
-    metadata, *lines = _lines(folder / "offsets" / str(batch_id), folder)
-    return MicroBatch(batch_id, _json(metadata, folder, f"offsets/{batch_id}"), tuple(lines))
+    return MicroBatch(batch_id, _parsed(folder / "offsets" / str(batch_id), folder, parse_offsets))
 
 
-def _watermark_ms(folder: Path, batch_id: int) -> int:
-    metadata, *_ = _lines(folder / "commits" / str(batch_id), folder)
-    return int(_json(metadata, folder, f"commits/{batch_id}").get("nextBatchWatermarkMs", 0))
-
-
-def _lines(file: Path, folder: Path) -> list[str]:
-    name = f"{file.parent.name}/{file.name}"
-    form, *lines = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
-    if form != FORM:
-        raise CheckpointFolderError(
-            folder, f"{name} is in Spark's form {form[:20]!r}, known is {FORM!r}; leave the checkpoint to Spark"
-        )
-    if not lines:
-        raise CheckpointFolderError(folder, f"{name} is cut off")
-    return lines
-
-
-def _json(text: str, folder: Path, name: str) -> dict[str, Any]:
+def _parsed(file: Path, folder: Path, parse: Callable[[str], T]) -> T:
     try:
-        tree = json.loads(text)
-    except json.JSONDecodeError:
-        tree = None
-    if not isinstance(tree, dict):
-        raise CheckpointFolderError(folder, f"{name} holds {text[:60]!r} where JSON about the batch should be")
-    return tree
+        return parse(file.read_text(encoding="utf-8", errors="replace"))
+    except ValueError as error:
+        raise CheckpointFolderError(folder, f"{file.parent.name}/{file.name} {error}") from None
 
 
 def _query_id(folder: Path) -> str | None:
     file = folder / "metadata"
-    return str(_json(file.read_text(encoding="utf-8"), folder, file.name).get("id")) if file.exists() else None
+    if not file.exists():
+        return None
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8"))["id"])
+    except (ValueError, KeyError, TypeError):
+        raise CheckpointFolderError(folder, "its file metadata does not have the id of a query") from None
 
 
 def _last_change_s(folder: Path) -> float:

@@ -32,7 +32,9 @@ def leads_back(place: str, batch_id: int, missing: tuple[int, int]) -> bool:
     if not any((local_folder(place) / "commits" / str(number)).exists() for number in range(first, final + 1)):
         return all(_batch(place, number) is not None for number in range(first, final + 1))
     then = _batch(place, first - 1)
-    return then is not None and len(then.lines) == len(batch.lines) and all(map(_not_behind, batch.lines, then.lines))
+    if then is None or then.lines.keys() != batch.lines.keys():
+        return False  # a source was added or removed since; where it began, or ended, is not recorded
+    return all(_not_behind(batch.lines[name], line) for name, line in then.lines.items())
 
 
 def _not_behind(line: str, then: str) -> bool:

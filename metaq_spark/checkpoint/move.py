@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from metaq.model import PartitionState, TopicPartition
 from metaq_spark.checkpoint.folder import Checkpoint, CheckpointFolderError, MicroBatch
@@ -22,6 +23,8 @@ from metaq_spark.source.backend import Cluster
 from metaq_spark.source.resolution import Bound
 
 OPTION = "--to"
+CONTROL_BATCH: Final = "controlBatchInfo"
+"""What Spark says about a batch that moves no data, which is not true of the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +36,21 @@ class AfterBatch:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to move: everything, unless a source (counted from 1), a topic or some partitions are named.
+    """What to move: everything, unless a source (by its name, or its number if it has none), a topic or some partitions
+    are named.
 
     Always of one format; ``system`` is its name in messages.
     """
 
-    source: int | None = None
+    source: str | None = None
     topic: str | None = None
     partitions: frozenset[TopicPartition] | None = None
     format: str = "metaq"
     system: str = "MetaQ"
+
+    def takes_source(self, source: CheckpointSource) -> bool:
+        """Return whether a source is selected."""
+        return self.source in (None, str(source.label))
 
     def takes(self, where: TopicPartition) -> bool:
         """Return whether a partition is selected."""
@@ -57,7 +65,7 @@ class MoveStep:
     that is dropped.
     """
 
-    source: int
+    source: int | str
     where: TopicPartition
     start: int | None
     end: int | None
@@ -122,16 +130,16 @@ def plan_move(
     """
     base = checkpoint.committed
     assert base is not None  # it was checked
-    lines, steps = list(base.lines), []
+    lines, steps = dict(base.lines), []
     for source in _chosen_sources(checkpoint, choice):
         assert source.read_to is not None
         available = _available(cluster, source.read_to, position, choice)
         wanted = _past(checkpoint, source, position, available) if isinstance(position, AfterBatch) else position
         found = _resolve(cluster, wanted, available)
         steps += [
-            MoveStep(source.number, where, _known(source.read_to, where, available), at) for where, at in found.items()
+            MoveStep(source.label, where, _known(source.read_to, where, available), at) for where, at in found.items()
         ]
-        lines[source.number - 1] = _line(source.read_to, found, available)
+        lines[source.key] = _line(source.read_to, found, available)
     return _added(checkpoint, lines, steps, now_ms)
 
 
@@ -143,29 +151,30 @@ def plan_drop(checkpoint: Checkpoint, choice: Choice, now_ms: int) -> Move:
     """
     base = checkpoint.committed
     assert base is not None  # it was checked
-    lines, steps = list(base.lines), []
+    lines, steps = dict(base.lines), []
     for source in read_sources(checkpoint):
-        if source.read_to is None or choice.source not in (None, source.number):
+        if source.read_to is None or source.key not in base.lines or not choice.takes_source(source):
             continue
         gone = {where: at for where, at in source.read_to.offsets.items() if choice.takes(where)}
         if gone and len(gone) == len(source.read_to.offsets):
             raise CheckpointFolderError(
-                checkpoint.folder, f"source {source.number} reads nothing else; delete it to begin with other topics"
+                checkpoint.folder, f"source {source.label} reads nothing else; delete it to begin with other topics"
             )
-        steps += [MoveStep(source.number, where, at, None) for where, at in sorted(gone.items())]
+        steps += [MoveStep(source.label, where, at, None) for where, at in sorted(gone.items())]
         if gone:
-            lines[source.number - 1] = _without(source.read_to, gone.keys())
+            lines[source.key] = _without(source.read_to, gone.keys())
     return _added(checkpoint, lines, steps, now_ms)
 
 
-def _added(checkpoint: Checkpoint, lines: Sequence[str], steps: Sequence[MoveStep], now_ms: int) -> Move:
+def _added(checkpoint: Checkpoint, lines: Mapping[str, str], steps: Sequence[MoveStep], now_ms: int) -> Move:
     if not steps:
         raise CheckpointFolderError(checkpoint.folder, "no partition of the query is selected")
     assert checkpoint.committed is not None
-    metadata = dict(checkpoint.committed.metadata)
+    metadata = {key: value for key, value in checkpoint.committed.metadata.items() if key != CONTROL_BATCH}
     metadata["batchTimestampMs"] = max(now_ms, int(metadata.get("batchTimestampMs", 0)))
     metadata["batchWatermarkMs"] = max(checkpoint.watermark_ms, int(metadata.get("batchWatermarkMs", 0)))
-    return Move(MicroBatch(checkpoint.next_batch_id, metadata, tuple(lines)), tuple(steps))
+    offsets = replace(checkpoint.committed.offsets, metadata=metadata, lines=lines)
+    return Move(MicroBatch(checkpoint.next_batch_id, offsets), tuple(steps))
 
 
 def _without(read_to: Progress, gone: Collection[TopicPartition]) -> str:
@@ -176,11 +185,13 @@ def _without(read_to: Progress, gone: Collection[TopicPartition]) -> str:
 
 
 def _chosen_sources(checkpoint: Checkpoint, choice: Choice) -> list[CheckpointSource]:
-    ours = [source for source in read_sources(checkpoint) if source.format == choice.format]
-    chosen = [source for source in ours if choice.source in (None, source.number)]
+    assert checkpoint.committed is not None  # it was checked
+    known = [source for source in read_sources(checkpoint) if source.key in checkpoint.committed.lines]
+    ours = [source for source in known if source.format == choice.format]
+    chosen = [source for source in ours if choice.takes_source(source)]
     if not chosen:
-        numbers = ", ".join(str(source.number) for source in ours) or "none"
-        raise CheckpointFolderError(checkpoint.folder, f"its sources that read {choice.system} are: {numbers}")
+        labels = ", ".join(str(source.label) for source in ours) or "none"
+        raise CheckpointFolderError(checkpoint.folder, f"its sources that read {choice.system} are: {labels}")
     return chosen
 
 
@@ -210,10 +221,10 @@ def _past(
 ) -> Specific:
     """Return the positions after an earlier batch; partitions that were unknown then start at their beginning."""
     lines = checkpoint.batch(position.batch_id).lines
-    then = read_line(lines[source.number - 1]) if len(lines) >= source.number else None
+    then = read_line(lines[source.key]) if source.key in lines else None
     if then is None:
         raise CheckpointFolderError(
-            checkpoint.folder, f"batch {position.batch_id} says nothing of source {source.number}"
+            checkpoint.folder, f"batch {position.batch_id} says nothing of source {source.label}"
         )
     for where, one in available.items():
         if where in then.incarnations and one.incarnation not in (None, then.incarnations[where]):

@@ -28,6 +28,7 @@ def checkpoint_tree(
         "planned_batch": None if planned is None else planned.batch_id,
         "moved": is_move(planned),
         "stateful": checkpoint.stateful,
+        **({} if checkpoint.sink is None else {"sink": checkpoint.sink}),
         "seconds_since_change": round(checkpoint.quiet_s, 1),
         "sources": [_source_tree(source, lags) for source, lags in sources],
     }
@@ -45,6 +46,7 @@ def checkpoint_text(tree: Any) -> str:
     lines = [
         f"checkpoint {tree['checkpoint']}",
         f"query {_shown(tree['query_id'])}{', stateful' if tree['stateful'] else ''}; {state}",
+        *([f"sink {tree['sink']}"] if "sink" in tree else []),
         f"last change {tree['seconds_since_change']:.0f} s ago",
     ]
     for source in tree["sources"]:
@@ -111,8 +113,9 @@ def move_text(tree: Any) -> str:
 
 
 def _source_tree(source: CheckpointSource, lags: Sequence[PartitionLag] | None) -> dict[str, Any]:
+    identity = {"number": source.number} | ({} if source.name is None else {"name": source.name})
     if source.read_to is None:
-        return {"number": source.number, "metaq": False, "offset": source.line}
+        return {**identity, "metaq": False, "offset": source.line}
     planned = {} if source.planned is None else source.planned.offsets
     known: list[tuple[TopicPartition, int | None, PartitionLag | None]]
     if lags is None:
@@ -136,12 +139,13 @@ def _source_tree(source: CheckpointSource, lags: Sequence[PartitionLag] | None) 
         for where, at, lag in known
     ]
     kind: dict[str, Any] = {"metaq": True} if source.format == "metaq" else {"metaq": False, "format": source.format}
-    return {"number": source.number, **kind, "partitions": partitions}
+    return {**identity, **kind, "partitions": partitions}
 
 
 def _source_text(source: Any, *, asked: bool) -> list[str]:
+    label = source.get("name", source["number"])
     if "partitions" not in source:
-        return [f"source {source['number']} does not read MetaQ: {source['offset'][:100]}"]
+        return [f"source {label} does not read MetaQ: {source['offset'][:100]}"]
     heads = ["partition", "read to", "planned to"]
     keys = ["read_to", "planned_to"]
     if asked:
@@ -151,7 +155,7 @@ def _source_text(source: Any, *, asked: bool) -> list[str]:
         (_partition_name(row), *(_shown((row | {"held": _available(row)})[key]) for key in keys))
         for row in source["partitions"]
     ]
-    return [f"source {source['number']}", *_table(heads, rows)]
+    return [f"source {label}", *_table(heads, rows)]
 
 
 def _step_tree(step: MoveStep) -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from metaq.formats.checkpoint_files import NO_OFFSET, are_names, numbered
 from metaq_spark.backend import format_of
 from metaq_spark.checkpoint.folder import Checkpoint, MicroBatch
 from metaq_spark.offsets import Progress, read_progress
@@ -12,12 +14,16 @@ from metaq_spark.offsets import Progress, read_progress
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSource:
-    """``number`` counts from 1, in the order of the query's plan. ``line`` is as the last committed batch has it.
+    """``number`` counts from 1: in the order of the query's plan, or of the names if the query names its sources.
 
-    ``read_to`` and ``planned`` are ``None`` for the sources of others; ``planned`` also if no batch is planned.
+    ``name`` is the one of ``readStream.name``; ``key`` is the source's in ``MicroBatch.lines``. ``line`` is as the last
+    committed batch has it, or as the planned one if the source was added since. ``read_to`` and ``planned`` are
+    ``None`` for the sources of others; ``planned`` also if no batch is planned, or the source was removed.
     """
 
     number: int
+    key: str
+    name: str | None
     line: str
     read_to: Progress | None
     planned: Progress | None
@@ -29,6 +35,11 @@ class CheckpointSource:
             return None
         return format_of(self.read_to if self.read_to.offsets or self.planned is None else self.planned)
 
+    @property
+    def label(self) -> int | str:
+        """Its name, or its number if it has none."""
+        return self.number if self.name is None else self.name
+
 
 def read_sources(checkpoint: Checkpoint) -> list[CheckpointSource]:
     """The sources, with where the query is in each.
@@ -36,17 +47,21 @@ def read_sources(checkpoint: Checkpoint) -> list[CheckpointSource]:
     Raises:
         CheckpointError: An offset was written by a newer version, or is damaged.
     """
-    base = checkpoint.committed or checkpoint.planned
-    assert base is not None  # a checkpoint has a batch
-    planned = checkpoint.planned.lines if checkpoint.planned is not None else ()
-    sources = []
-    for place, line in enumerate(base.lines):
-        after = read_line(planned[place]) if place < len(planned) else None
-        at = read_line(line)
-        if checkpoint.committed is None and at is not None:
-            at = Progress({})  # the first batch is planned: nothing was read yet
-        sources.append(CheckpointSource(place + 1, line, at, after))
-    return sources
+    done: Mapping[str, str] = {} if checkpoint.committed is None else checkpoint.committed.lines
+    planned: Mapping[str, str] = {} if checkpoint.planned is None else checkpoint.planned.lines
+    keys = numbered({*done, *planned})
+    named = are_names(keys)
+    return [_source(number, key, key if named else None, done, planned) for number, key in enumerate(keys, 1)]
+
+
+def _source(
+    number: int, key: str, name: str | None, done: Mapping[str, str], planned: Mapping[str, str]
+) -> CheckpointSource:
+    after = read_line(planned[key]) if key in planned else None
+    at = read_line(done[key]) if key in done else None
+    if at is None and after is not None and done.get(key, NO_OFFSET) == NO_OFFSET:
+        at = Progress({})  # its first batch is planned: nothing was read yet
+    return CheckpointSource(number, key, name, done.get(key, planned.get(key, NO_OFFSET)), at, after)
 
 
 def read_line(line: str) -> Progress | None:
@@ -64,5 +79,5 @@ def read_line(line: str) -> Progress | None:
 
 def is_move(batch: MicroBatch | None) -> bool:
     """Whether a batch only moves the query."""
-    found = [] if batch is None else [read_line(line) for line in batch.lines]
+    found = [] if batch is None else [read_line(line) for line in batch.lines.values()]
     return any(progress is not None and progress.moved for progress in found)

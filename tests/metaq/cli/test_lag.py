@@ -75,6 +75,15 @@ def test_a_query_is_behind_what_its_newest_committed_batch_has(
     assert (status, "the query does not read 'others'; it reads orders" in err) == (2, True)
 
 
+def test_a_query_with_named_sources(broker: MemoryBroker, command: Run, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, [line("orders", p0_0=SIZE)], committed=0)
+    named = ["sales:" + line("orders", p0_0=4 * SIZE), 'files:{"logOffset":3}', "orders:" + line("orders", p0_0=SIZE)]
+    (folder / "offsets" / "0").write_text("\n".join(["v2", "{}", *named]))
+    rows = command("-c", str(AT), "lag", "--checkpoint", str(folder), "--json")[1].splitlines()
+    found = {row["source"]: row["position"] for row in map(json.loads, rows) if row["partition"] == "0-0"}
+    assert found == {"orders": SIZE, "sales": 4 * SIZE}
+
+
 def test_partitions_that_are_not_what_they_were(broker: MemoryBroker, command: Run, tmp_path: Path) -> None:
     known = {at("orders", "p0_0"): "0" * 32, at("orders", "p0_1"): broker.partition("orders", 1).incarnation}
     offsets = {at("orders", "p0_0"): SIZE, at("orders", "p0_1"): 99 * SIZE}
@@ -108,7 +117,7 @@ def test_a_query_of_rocketmq(cluster: ScriptedCluster, rocketmq: str, command: R
 
 def test_the_checkpoint_of_an_earlier_version_is_read() -> None:
     (source,) = read_query(str(Path(__file__).parents[2] / "golden" / "older" / "checkpoint"))
-    assert (source.number, source.system, source.topics) == (1, "metaq", ("orders",))
+    assert (source.label, source.system, source.topics) == (1, "metaq", ("orders",))
     assert source.progress.offsets[TopicPartition("orders", Partition(7, 1))] == 6980
 
 
@@ -117,11 +126,12 @@ def test_the_checkpoint_of_an_earlier_version_is_read() -> None:
     [
         ({}, "no batch is in its folder offsets; is it the checkpointLocation?"),
         ({"commits/3": "v1\n{}", "offsets/2": "v1\n{}\n-"}, "batch 3 is committed, and its offsets are not there"),
-        ({"offsets/0": "v2\n{}\n-"}, "offsets/0 begins with 'v2', known is 'v1'"),
+        ({"offsets/0": "v3\n{}\n-"}, "offsets/0 is in Spark's form 'v3', known is v1 and v2"),
+        ({"offsets/0": "v2\n{}\n-"}, "offsets/0 holds '-' where the name of a source and its offset should be"),
         ({"offsets/0": "v1\n{}\n-\n{}"}, "none of its 2 sources reads MetaQ or RocketMQ"),
         ({"offsets/0": 'v1\n{}\n{"v": 9, "topics": {}}'}, "source 1: it was written by a newer metaq-spark"),
-        ({"offsets/0": "v1"}, "none of its 0 sources"),
-        ({"offsets/0": ""}, "offsets/0 begins with ''"),
+        ({"offsets/0": "v1"}, "offsets/0 is cut off"),
+        ({"offsets/0": ""}, "offsets/0 is in Spark's form ''"),
     ],
 )
 def test_what_is_no_checkpoint_is_said(files: dict[str, str], says: str, tmp_path: Path, command: Run) -> None:

@@ -61,3 +61,27 @@ def test_a_checkpoint_that_cannot_be_read(place: str) -> None:
     assert not has_batch(place, 6)
     assert not leads_back(place, 6, (3, 5))
     assert not leads_back(place, 6, (0, 5))
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "found"),
+    [
+        (("orders",), ("orders",), True),
+        (("orders", "files"), ("files", "orders"), True),
+        (("orders",), ("orders", "files"), False),
+        (("orders", "files"), ("orders",), False),
+        (("orders",), ("sales",), False),
+    ],
+)
+def test_sources_with_names_that_were_added_or_removed_since(
+    tmp_path: Path, then: tuple[str, ...], now: tuple[str, ...], found: bool
+) -> None:
+    query(tmp_path)
+    for number in range(3):
+        names = then if number < 2 else now
+        lines = [f"{name}:{OTHER if name == 'files' else offset(orders={'0-0': number})}" for name in names]
+        plan(tmp_path, number, *lines, form="v2")
+        commit(tmp_path, number)
+    moved = offset(moved=True, orders={"0-0": 1})
+    plan(tmp_path, 3, *[f"{name}:{OTHER if name == 'files' else moved}" for name in now], form="v2")
+    assert leads_back(str(tmp_path), 3, (2, 2)) is found

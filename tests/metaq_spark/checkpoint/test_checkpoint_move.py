@@ -93,7 +93,7 @@ def test_the_batch_that_is_added(harness: Harness) -> None:
     move = harness.move(Earliest())
     assert move.batch.batch_id == 3
     assert move.batch.metadata == {"batchWatermarkMs": 9, "batchTimestampMs": NOW_MS, "conf": CONF}
-    stranger, ours = move.batch.lines
+    stranger, ours = move.batch.lines.values()
     assert stranger == '{"logOffset": 2}'
     assert json.loads(ours) == {
         "v": 2,
@@ -114,7 +114,7 @@ def test_time_does_not_go_back(harness: Harness) -> None:
     [
         (Latest(), Choice(), {"a/0-0": (6, 10), "a/0-1": (1, 10), "b/0-0": (6, 10)}),
         (Latest(), Choice(topic="b"), {"b/0-0": (6, 10)}),
-        (Latest(), Choice(source=2), {"a/0-0": (6, 10), "a/0-1": (1, 10), "b/0-0": (6, 10)}),
+        (Latest(), Choice(source="2"), {"a/0-0": (6, 10), "a/0-1": (1, 10), "b/0-0": (6, 10)}),
         (Earliest(), Choice(topic="a", partitions=frozenset({A1})), {"a/0-1": (1, 0)}),
         (NOTATION.position('{"a": {"0-0": 66}}'), Choice(), {"a/0-0": (6, 3)}),
         (NOTATION.position('{"a": {"0-0": -2, "0-1": -1}}'), Choice(topic="a"), {"a/0-0": (6, 0), "a/0-1": (1, 10)}),
@@ -129,7 +129,7 @@ def test_where_partitions_go(
 ) -> None:
     move = harness.move(position, choice)
     assert steps(move) == expected
-    topics = json.loads(move.batch.lines[1])["topics"]
+    topics = json.loads(move.batch.lines["1"])["topics"]
     want = {"a/0-0": 6, "a/0-1": 1, "b/0-0": 6} | {where: end for where, (_, end) in expected.items()}
     assert {f"{t}/{p}": at // FRAME for t, ps in topics.items() for p, at in ps.items()} == want
 
@@ -150,8 +150,8 @@ def test_where_partitions_go(
         ),
         (NOTATION.position('{"a": {"0-0": 0}}'), Choice(topic="b"), "a/0-0 is no partition that the query reads"),
         (Latest(), Choice(topic="nosuch"), "no partition of the query is selected"),
-        (Latest(), Choice(source=1), "its sources that read MetaQ are: 2"),
-        (Latest(), Choice(source=3), "its sources that read MetaQ are: 2"),
+        (Latest(), Choice(source="1"), "its sources that read MetaQ are: 2"),
+        (Latest(), Choice(source="3"), "its sources that read MetaQ are: 2"),
         (AfterBatch(9), Choice(), "batch 9 is not there; it has 0 to 2"),
     ],
 )
@@ -178,7 +178,7 @@ def test_a_partition_that_was_made_again(harness: Harness) -> None:
         harness.move(AfterBatch(1))
     move = harness.move(Earliest(), Choice(topic="a"))
     assert steps(move) == {"a/0-0": (None, 0), "a/0-1": (1, 0)}
-    incarnations = json.loads(move.batch.lines[1])["incarnations"]
+    incarnations = json.loads(move.batch.lines["1"])["incarnations"]
     assert (incarnations["a"]["0-0"], incarnations["b"]["0-0"]) == (new.incarnation, harness.incarnation_of(B0))
     assert old != new.incarnation
     assert (move.steps[0].back, move.steps[0].skipped) == (0, 0)
@@ -201,7 +201,7 @@ def test_on_a_java_broker_all_but_times(tmp_path: Path) -> None:
     harness = Harness(tmp_path, frozenset())
     query(tmp_path, offset(a={"0-0": 44}), offset(a={"0-0": 88}))
     assert steps(harness.move(AfterBatch(0))) == {"a/0-0": (4, 2)}
-    assert json.loads(harness.move(Latest()).batch.lines[0])["incarnations"] == {}
+    assert json.loads(harness.move(Latest()).batch.lines["0"])["incarnations"] == {}
     with pytest.raises(OptionError, match="offset 67 of a/0-0 is inside a message; the message starts at 66"):
         harness.move(NOTATION.position('{"a": {"0-0": 67}}'))
     with pytest.raises(ExtensionMissing, match="does not offer 'timestamp'"):
@@ -258,7 +258,7 @@ def test_a_planned_batch_that_is_given_up_keeps_its_number(harness: Harness) -> 
     checkpoint = read_checkpoint(harness.folder)
     move = harness.move(AfterBatch(1), Choice(topic="b"))
     assert move.batch.batch_id == 4
-    assert json.loads(move.batch.lines[1])["topics"]["a"] == {"0-0": 6 * FRAME, "0-1": FRAME}  # as committed
+    assert json.loads(move.batch.lines["1"])["topics"]["a"] == {"0-0": 6 * FRAME, "0-1": FRAME}  # as committed
     reported: dict[str, Any] = move_tree(checkpoint, move, done=False)
     assert (reported["abandoned_batch"], reported["done"]) == (3, False)
     assert "Batch 3 was planned and is given up." in move_text(reported)
@@ -272,7 +272,7 @@ def test_a_topic_is_dropped_without_asking_a_broker(harness: Harness) -> None:
     checkpoint = read_checkpoint(harness.folder)
     move = plan_drop(checkpoint, Choice(topic="b"), NOW_MS)
     assert [(step.where, step.start, step.end) for step in move.steps] == [(B0, 6 * FRAME, None)]
-    stranger, ours = move.batch.lines
+    stranger, ours = move.batch.lines.values()
     assert stranger == json.dumps({"logOffset": 2})
     tree = json.loads(ours)
     assert tree["topics"] == {"a": {"0-0": 6 * FRAME, "0-1": FRAME}}
@@ -291,3 +291,43 @@ def test_all_that_a_source_reads_is_not_dropped(tmp_path: Path) -> None:
     folder = query(tmp_path, offset(orders={"broker-a:0": 3}))
     with pytest.raises(CheckpointFolderError, match="source 1 reads nothing else; delete it to begin with other top"):
         plan_drop(read_checkpoint(folder), Choice(topic="orders"), NOW_MS)
+
+
+def named_batches(folder: Path, *batches: dict[str, str]) -> None:
+    """Committed batches of a query that names its sources."""
+    for number, lines in enumerate(batches):
+        plan(folder, number, *(f"{name}:{line}" for name, line in lines.items()), form="v2")
+        commit(folder, number)
+
+
+def test_a_named_source_is_moved_and_the_others_stay(harness: Harness, tmp_path: Path) -> None:
+    harness.folder = folder = tmp_path / "named"
+    a, b = (offset(incarnations=harness.incarnations(one), **{one.topic: {"0-0": 4 * FRAME}}) for one in (A0, B0))
+    named_batches(folder, {"as": a}, {"files": '{"logOffset":0}', "as": a, "bs": b})
+    metadata = json.dumps({"batchTimestampMs": 5, "sourceMetadataInfo": {}, "controlBatchInfo": {"operationType": "x"}})
+    plan(folder, 1, f"bs:{b}", 'files:{"logOffset":0}', f"as:{a}", form="v2", metadata=metadata)
+    move = harness.move(Latest(), Choice(source="bs"))
+    assert steps(move) == {"b/0-0": (4, 10)}
+    assert [step.source for step in move.steps] == ["bs"]
+    assert (move.batch.offsets.form, move.batch.lines["as"]) == ("v2", a)
+    assert move.batch.lines["files"] == '{"logOffset":0}'
+    assert move.batch.metadata == {"batchTimestampMs": NOW_MS, "sourceMetadataInfo": {}, "batchWatermarkMs": 9}
+    add_batch(read_checkpoint(folder), move.batch)
+    assert (folder / "offsets" / "2").read_text().startswith('v2\n{"batchTimestampMs":50000,')
+    with pytest.raises(CheckpointFolderError, match="its sources that read MetaQ are: as, bs"):
+        harness.move(Latest(), Choice(source="1"))
+    with pytest.raises(CheckpointFolderError, match="batch 0 says nothing of source bs"):
+        harness.move(AfterBatch(0))
+    assert steps(harness.move(AfterBatch(0), Choice(source="as"))) == {"a/0-0": (4, 4)}
+
+
+def test_a_source_whose_first_batch_is_given_up_begins_anew(harness: Harness, tmp_path: Path) -> None:
+    """It is not written into the batch that moves the query, so Spark asks it where it begins."""
+    harness.folder = folder = tmp_path / "named"
+    a, b = offset(a={"0-0": 4 * FRAME}), offset(b={"0-0": 4 * FRAME})
+    named_batches(folder, {"as": a})
+    plan(folder, 1, f"as:{a}", f"bs:{b}", form="v2")
+    move = harness.move(Latest())
+    assert list(move.batch.lines) == ["as"]
+    with pytest.raises(CheckpointFolderError, match="no partition of the query is selected"):
+        plan_drop(read_checkpoint(folder), Choice(topic="b"), NOW_MS)
