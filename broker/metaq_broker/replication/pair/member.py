@@ -1,0 +1,541 @@
+"""One member of a pair: what it may be, and how it becomes the master. The core's one door.
+
+A member leads after three steps, in this order: it promises a new epoch on its disk, so that it acknowledges nothing to
+older masters any more; it stores ``{epoch, itself, in sync: itself}`` in ZooKeeper, if the record is still the one that
+it has read; it begins the epoch in every stream. The older master cannot acknowledge any more, because this member was
+in its set and refuses, and it cannot change its set, because the record has another version. So safety depends on no
+clock, and on no session.
+
+Only a member of the recorded set may try, and only if its disk is the one that was in the set. A disk that was
+restored from a copy shows itself: the recorded boot is none of its boots, or the recorded epoch is later than its
+promise. A copy that was made during the recorded boot, after the last promise, shows nothing of that kind, and cannot
+be told from the disk itself. Its master detects the loss when it connects, and removes it from the set; if the master
+is lost before, what was acknowledged after the copy was made is lost with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from metaq_broker.log.streams.facts import StreamFacts
+from metaq_broker.replication.pair import events
+from metaq_broker.replication.pair.actions import (
+    BeginEpoch,
+    ChangeRecord,
+    PairAction,
+    PairRole,
+    ReadRecord,
+    RoleChanged,
+    StorePromise,
+)
+from metaq_broker.replication.pair.events import ChangeOutcome, PairEvent
+from metaq_broker.replication.pair.following import Following
+from metaq_broker.replication.pair.leading import Leading
+from metaq_broker.replication.pair.messages import (
+    BeginStreams,
+    ElectYourself,
+    EndsMoved,
+    PairHello,
+    PairRefused,
+    PairWelcome,
+    RemoveStreams,
+    RunStored,
+    StreamRun,
+    StreamsBegun,
+)
+from metaq_broker.replication.pair.outbox import Outbox
+from metaq_broker.replication.pair.record import PairMemberEntry, PairRecord
+from metaq_broker.replication.pair.streams import StreamState
+
+
+@dataclass(frozen=True, slots=True)
+class PairIdentity:
+    """A member as its disk knows it.
+
+    ``boots``: the boot that the record had last, and every later one; the last is this start's. ``promised`` and
+    ``seen``: see ``StorePromise``. ``blank``: it has no data. ``unfit``: what was found to be lost when the data was
+    opened; then it leads only if nobody else is in the set.
+    """
+
+    uuid: str
+    address: str
+    boots: tuple[str, ...]
+    promised: int = 0
+    seen: int = 0
+    blank: bool = True
+    unfit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PairSettings:
+    """``min_in_sync`` members must be in sync for puts to be taken."""
+
+    min_in_sync: int = 1
+    members_max: int = 2
+
+
+class PairMember:
+    """``start``, then ``handle`` for each event; both return what is to be done, in order."""
+
+    def __init__(self, identity: PairIdentity, streams: Mapping[str, StreamFacts], settings: PairSettings) -> None:
+        self._identity, self._settings = identity, settings
+        self._entry = PairMemberEntry(identity.address, identity.boots[-1])
+        self._logs = {name: StreamState.of(facts, facts.origin.start) for name, facts in streams.items()}
+        self._outbox = Outbox()
+        self._following = Following(self._logs, self._outbox)
+        self._leading: Leading | None = None
+        self.role = PairRole.LEARNER
+        self.epoch = 0
+        self.record: PairRecord | None = None
+        self.trouble: str | None = None
+        self._version = -1
+        self._promised = self._promised_durably = identity.promised
+        self._seen = identity.seen
+        self._promises: dict[int, int] = {}
+        self._ticket, self._change_under_way = 0, False
+        self._in_doubt, self._pauses = False, False
+        self._proposal: PairRecord | None = None
+        self._reading, self._must_read = False, False
+        self._candidacy: int | None = None
+        self._has_won = False
+        self._lost_master: str | None = None
+        self._why = ""
+        self._others_blank = False
+        self._outvoted_by = 0
+        self._leaves = False
+        self._hello: tuple[int, PairHello] | None = None
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            events.RecordRead: self._record_read,
+            events.RecordUnreadable: self._record_unreadable,
+            events.ChangeAnswered: self._change_answered,
+            events.RecordChanged: lambda _: self._read(),
+            events.MemberSeen: self._member_seen,
+            events.MasterLost: lambda event: self._elect(event.master, event.reason),
+            events.LinkUp: self._link_up,
+            events.LinkDown: self._link_down,
+            events.MessageArrived: self._message_arrived,
+            events.DiskDone: self._disk_done,
+            events.EpochBegun: self._epoch_begun,
+            events.BytesWritten: lambda event: self._written(event.stream, event.end, durable=False),
+            events.BytesSynced: lambda event: self._written(event.stream, event.end, durable=True),
+            events.StreamAdded: self._stream_added,
+            events.StreamRemoved: self._stream_removed,
+            events.StreamTrimmed: self._stream_trimmed,
+            events.DiskFailed: lambda event: self._fence(event.reason),
+            events.Tick: self._tick,
+            events.SwitchAsked: self._switch_asked,
+            events.SwitchExpired: self._switch_expired,
+            events.LeaveAsked: lambda _: self._set_leaves(True),
+            events.JoinAsked: lambda _: self._set_leaves(False),
+        }
+
+    def start(self) -> list[PairAction]:
+        """Return the first actions."""
+        self._read()
+        return self._outbox.take()
+
+    def handle(self, event: PairEvent) -> list[PairAction]:
+        """Take an event; return what follows from it. A fenced member does nothing more."""
+        if self.role is not PairRole.FENCED:
+            self._handlers[type(event)](event)
+        return self._outbox.take()
+
+    # ---- for the operator
+
+    @property
+    def in_sync(self) -> frozenset[str]:
+        """The set in sync, as it was read last."""
+        return self.record.in_sync if self.record is not None else frozenset()
+
+    @property
+    def registered_boot(self) -> str | None:
+        """The boot of this member in the record. Boots before it need not be kept."""
+        entry = self.record.members.get(self._identity.uuid) if self.record is not None else None
+        return None if entry is None else entry.boot
+
+    # ---- the record
+
+    def _read(self) -> None:
+        if self._reading:
+            self._must_read = True
+        else:
+            self._reading, self._must_read = True, False
+            self._outbox.add(ReadRecord())
+
+    def _record_read(self, event: events.RecordRead) -> None:
+        self._reading = False
+        if event.record is None:
+            self._absent()
+        else:
+            self._take_record(event.record, event.version)
+        if self._must_read:
+            self._read()
+        else:
+            self._decide()
+
+    def _record_unreadable(self, event: events.RecordUnreadable) -> None:
+        self._reading, self._must_read = False, True
+
+    def _absent(self) -> None:
+        if self._seen or self.record is not None:
+            self.trouble = f"ZooKeeper has no record of the pair, and this member knows a master of epoch {self._seen}"
+        elif self._identity.blank and not self._others_blank:
+            self.trouble = "waiting for the other member: a member without data does not begin a pair alone"
+        elif self._candidacy is None:
+            self._become_candidate(1, "the pair has no record yet")
+
+    def _take_record(self, record: PairRecord, version: int) -> None:
+        """Take note of a record that was read, stored, or reported by a master, unless a later version is known."""
+        if record.epoch < self._seen or (self.record is not None and record.epoch < self.record.epoch):
+            seen = f"a master of epoch {self._seen}"
+            self.trouble = f"the record in ZooKeeper is of epoch {record.epoch}, and this member knows {seen}"
+            return
+        if version <= self._version:
+            return
+        self.record, self._version = record, version
+        self._in_doubt = self._pauses = False
+        self.trouble = self._unfitness(record)
+        if self.trouble is None:
+            self._promise(max(self._promised, record.epoch), max(self._seen, record.epoch))
+        self._apply(record)
+
+    def _apply(self, record: PairRecord) -> None:
+        """Let the role follow from a new version of the record."""
+        uuid = self._identity.uuid
+        is_own = record.master == uuid and record.members.get(uuid) == self._entry
+        if self._candidacy is not None and record.epoch == self._candidacy and is_own:
+            self._win(record)
+        elif self._is_master:
+            if record.epoch != self.epoch or not is_own or uuid not in record.in_sync:
+                self._fence(f"member {record.master} is the master of epoch {record.epoch}")
+            elif self._leading is not None:
+                self._leading.set_known(record.in_sync)
+        else:
+            if record.master != self._lost_master:
+                self._lost_master = None
+            if self._candidacy is not None and not self._may_elect(record):
+                self._candidacy = None
+            self._settle_role(record)
+            self._welcome_if_ready()
+
+    def _settle_role(self, record: PairRecord) -> None:
+        is_in_sync = self._identity.uuid in record.in_sync and self._unfitness(record) is None
+        role = PairRole.IN_SYNC if is_in_sync else PairRole.LEARNER
+        if self._candidacy is not None:
+            role = PairRole.CANDIDATE
+        if role is not self.role or record.epoch != self.epoch:
+            self._change_role(role, record.epoch, record.master, self._why or self.trouble or "the record says so")
+
+    def _change_role(self, role: PairRole, epoch: int, master: str | None, reason: str) -> None:
+        self.role, self.epoch = role, epoch
+        self._outbox.add(RoleChanged(role, epoch, master, reason))
+
+    def _unfitness(self, record: PairRecord) -> str | None:
+        """Return why this member, although it is in the set, has not everything that the set must have."""
+        uuid = self._identity.uuid
+        if uuid not in record.in_sync:
+            return None
+        if record.members[uuid].boot not in self._identity.boots:
+            return (
+                f"this data folder is a copy: the record has boot {record.members[uuid].boot}, which it does not know"
+            )
+        if self._promised < record.epoch:
+            return f"this data folder is a copy: it was in the set of epoch {record.epoch}, and knows {self._promised}"
+        return self._identity.unfit if record.in_sync != {uuid} else None
+
+    # ---- changing the record
+
+    def _change(self, record: PairRecord) -> None:
+        self._ticket += 1
+        self._change_under_way, self._proposal = True, record
+        self._outbox.add(ChangeRecord(self._ticket, None if self._version < 0 else self._version, record))
+
+    def _change_answered(self, event: events.ChangeAnswered) -> None:
+        if event.ticket != self._ticket or not self._change_under_way:
+            return
+        self._change_under_way = False
+        if event.outcome is ChangeOutcome.CHANGED and self._proposal is not None:
+            self._take_record(self._proposal, event.version)
+            self._decide()
+            return
+        self._in_doubt = self._in_doubt or event.outcome is ChangeOutcome.UNKNOWN
+        self._pauses = True
+        self._read()
+
+    def _decide(self) -> None:
+        """Change the record if something should be different. One change is under way at a time.
+
+        After one that failed, the next one waits for a later version of the record, or for the next ``Tick``.
+        """
+        record = self.record
+        if self._change_under_way or self._reading or self._pauses or self.role is PairRole.FENCED:
+            return
+        if self._candidacy is not None:
+            self._try_election()
+        elif record is None:
+            return
+        elif self._leading is not None:
+            self._decide_set(record, self._leading)
+        elif not self._is_master:
+            self._decide_membership(record)
+
+    def _decide_set(self, record: PairRecord, leading: Leading) -> None:
+        if self._outvoted_by > self.epoch and leading.switching_to is None:
+            self._become_candidate(max(self._outvoted_by, self._promised) + 1, "a member has promised a later epoch")
+            return
+        wanted = leading.wanted(record)
+        if not leading.known <= wanted:
+            wanted &= leading.known  # one direction at a time: first without the lost ones
+        if wanted != leading.known or self._in_doubt:
+            leading.propose(wanted)
+            self._change(replace(record, in_sync=wanted))
+
+    def _decide_membership(self, record: PairRecord) -> None:
+        uuid = self._identity.uuid
+        entry = record.members.get(uuid)
+        if self._unfitness(record) is not None or (self._leaves and uuid in record.in_sync):
+            if others := record.in_sync - {uuid}:
+                self._change(replace(record.registering(uuid, self._entry), in_sync=others))
+        elif self._may_elect(record) and (record.master == uuid or self._lost_master == record.master):
+            why = self._why if self._lost_master else "this member was the master, and was restarted"
+            self._become_candidate(max(self._promised, record.epoch + 1), why)
+        elif entry != self._entry:
+            self._register(record)
+
+    def _register(self, record: PairRecord) -> None:
+        uuid, address = self._identity.uuid, self._identity.address
+        replaced = {key for key, entry in record.members.items() if entry.address == address and key != uuid}
+        others = record.members.keys() - replaced - {uuid}
+        if uuid not in record.members and not self._identity.blank and not self._seen:
+            self.trouble = "this member has data of its own, and never belonged to the pair; nothing of it is touched"
+        elif len(others) >= self._settings.members_max:
+            addresses = ", ".join(sorted(record.members[key].address for key in others))
+            self.trouble = f"the pair has its members already: {addresses}"
+        elif not record.in_sync - replaced:
+            self.trouble = f"the only member in sync was at {address} with another data folder, which this one replaces"
+        else:
+            self._change(record.registering(uuid, self._entry, instead_of=replaced))
+
+    # ---- the election
+
+    @property
+    def _is_master(self) -> bool:
+        return self._leading is not None or self._has_won
+
+    def _may_elect(self, record: PairRecord) -> bool:
+        is_recorded = self._identity.uuid in record.in_sync and self._unfitness(record) is None
+        if self._candidacy is not None:
+            is_recorded = is_recorded and record.epoch < self._candidacy
+            is_recorded = is_recorded and record.master in (self._lost_master, self._identity.uuid)
+        return is_recorded and not self._leaves
+
+    def _elect(self, master: str, why: str) -> None:
+        """Read the record once more, then try to become the master if it still names the lost one."""
+        if self._is_master or self._candidacy is not None or master == self._identity.uuid:
+            return
+        if self.record is not None and self.record.master == master:
+            self._lost_master, self._why = master, why
+            self._read()
+
+    def _become_candidate(self, epoch: int, why: str) -> None:
+        self._candidacy, self._why = epoch, why
+        self._following.stop()
+        self._hello = None
+        if not self._is_master:
+            self._change_role(PairRole.CANDIDATE, self.epoch, self.record.master if self.record else None, why)
+        self._promise(max(epoch, self._promised), self._seen)
+        self._try_election()
+
+    def _try_election(self) -> None:
+        epoch, uuid = self._candidacy, self._identity.uuid
+        if epoch is None or self._promised_durably < epoch or not self._following.is_idle or self._change_under_way:
+            return
+        entry = self._entry
+        if self.record is not None:
+            self._change(self.record.elected(uuid, entry, epoch))
+        else:
+            self._change(PairRecord(epoch, uuid, frozenset({uuid}), {uuid: entry}))
+
+    def _win(self, record: PairRecord) -> None:
+        self._has_won, self._candidacy, self._lost_master = True, None, None
+        self.epoch = record.epoch
+        if self._leading is not None:
+            self._leading.close_links("a new epoch begins")
+        self._outbox.add(BeginEpoch(record.epoch))
+
+    def _epoch_begun(self, event: events.EpochBegun) -> None:
+        if not self._has_won or event.epoch != self.epoch:
+            return
+        self._has_won = False
+        self._change_role(PairRole.MASTER, self.epoch, self._identity.uuid, self._why)
+        if self._leading is None:
+            uuid, min_in_sync = self._identity.uuid, self._settings.min_in_sync
+            self._leading = Leading(uuid, self.epoch, self._logs, self._outbox, min_in_sync)
+        self._leading.begin(event.epoch, event.starts)
+        self._decide()
+
+    def _fence(self, reason: str) -> None:
+        self._following.stop()
+        self._change_role(PairRole.FENCED, self.epoch, self.record.master if self.record else None, reason)
+
+    # ---- promises
+
+    def _promise(self, promised: int, seen: int) -> None:
+        if (promised, seen) != (self._promised, self._seen):
+            self._promised, self._seen = promised, seen
+            if promised > self._following.epoch:
+                self._following.stop()
+            number = self._outbox.next_number()
+            self._promises[number] = promised
+            self._outbox.add(StorePromise(number, promised, seen))
+
+    def _disk_done(self, event: events.DiskDone) -> None:
+        if (promised := self._promises.pop(event.number, None)) is not None:
+            self._promised_durably = max(self._promised_durably, promised)
+        else:
+            self._following.disk_done(event.number)
+        if self._candidacy is not None:
+            self._decide()
+        self._welcome_if_ready()
+
+    def _refuses(self, epoch: int) -> bool:
+        return epoch < self._promised
+
+    # ---- messages
+
+    def _message_arrived(self, event: events.MessageArrived) -> None:
+        link, message = event.link, event.message
+        if isinstance(message, PairHello):
+            self._greeted(link, message)
+        elif isinstance(message, PairWelcome | PairRefused | StreamsBegun | RunStored):
+            if self._leading is not None and not self._has_won:
+                self._member_said(link, message, self._leading)
+        elif self._refuses(message.epoch):
+            self._outbox.send(link, PairRefused(self._promised))
+        elif link == self._following.link:
+            self._master_said(message)
+
+    def _master_said(self, message: BeginStreams | RemoveStreams | StreamRun | EndsMoved | ElectYourself) -> None:
+        match message:
+            case StreamRun():
+                self._following.write(message)
+            case EndsMoved():
+                self._following.ends_moved(message.streams)
+            case BeginStreams():
+                self._following.begin(message)
+            case RemoveStreams():
+                self._following.remove(message)
+            case ElectYourself():
+                self._elect(self._following.master, "the master hands over")
+
+    def _member_said(
+        self, link: int, message: PairWelcome | PairRefused | StreamsBegun | RunStored, leading: Leading
+    ) -> None:
+        match message:
+            case RunStored():
+                leading.stored(link, message)
+            case StreamsBegun():
+                leading.begun(link, message)
+            case PairWelcome():
+                leading.welcomed(link, message)
+            case PairRefused():
+                if message.promised > self.epoch:
+                    self._outvoted_by = max(self._outvoted_by, message.promised)
+                    self._read()
+        if not isinstance(message, RunStored) or leading.may_grow(link):
+            self._decide()
+
+    def _greeted(self, link: int, hello: PairHello) -> None:
+        if self._refuses(hello.epoch) or (self._is_master and hello.epoch <= self.epoch):
+            self._outbox.send(link, PairRefused(self._promised))
+            return
+        if self._is_master:
+            self._fence(f"member {hello.master} is the master of epoch {hello.epoch}")
+            return
+        self._candidacy = self._lost_master = None
+        self._following.stop()
+        self._hello = link, hello
+        self._take_record(hello.record, hello.version)
+        if self.role is not PairRole.FENCED:
+            self._welcome_if_ready()
+            self._decide()
+
+    def _welcome_if_ready(self) -> None:
+        """Answer a master, once its epoch is promised, nothing is being written, and this member is fit for its set."""
+        record, uuid = self.record, self._identity.uuid
+        if self._hello is None or record is None or uuid not in record.members or self._unfitness(record) is not None:
+            return
+        link, hello = self._hello
+        if hello.epoch < self._promised:
+            self._hello = None
+            self._outbox.send(link, PairRefused(self._promised))
+            return
+        self._promise(hello.epoch, max(self._seen, hello.epoch))
+        if self._promised_durably >= hello.epoch and self._following.is_idle:
+            self._hello = None
+            facts = {name: log.facts() for name, log in self._logs.items()}
+            welcome = PairWelcome(hello.epoch, uuid, self._entry.boot, facts, not self._leaves)
+            self._following.follow(link, hello.epoch, hello.master, welcome)
+
+    def _link_up(self, event: events.LinkUp) -> None:
+        if self._leading is not None and not self._has_won and self.record is not None:
+            self._leading.link_up(event.link, self.record, self._version)
+
+    def _link_down(self, event: events.LinkDown) -> None:
+        if self._leading is not None:
+            self._leading.link_down(event.link)
+            self._decide()
+        if self._following.link == event.link:
+            self._following.stop()
+        if self._hello is not None and self._hello[0] == event.link:
+            self._hello = None
+
+    # ---- the master's log
+
+    def _written(self, stream: str, end: int, *, durable: bool) -> None:
+        if self._leading is not None:
+            self._leading.written(stream, end, durable=durable)
+
+    def _stream_added(self, event: events.StreamAdded) -> None:
+        if self._leading is not None:
+            self._leading.added(event.facts)
+
+    def _stream_removed(self, event: events.StreamRemoved) -> None:
+        if self._leading is not None:
+            self._leading.removed(event.stream)
+
+    def _stream_trimmed(self, event: events.StreamTrimmed) -> None:
+        if (log := self._logs.get(event.stream)) is not None:
+            log.origin = log.origin._replace(start=max(log.origin.start, event.start))
+
+    # ---- time, and the operator
+
+    def _tick(self, event: events.Tick) -> None:
+        self._pauses = False
+        if self._must_read or self._in_doubt or (self.record is None and not self._reading):
+            self._read()
+        else:
+            self._decide()
+        if self._leading is not None and not self._has_won:
+            self._leading.report_ends()
+
+    def _member_seen(self, event: events.MemberSeen) -> None:
+        if event.uuid != self._identity.uuid:
+            self._others_blank = event.blank
+            if self.record is None:
+                self._read()
+
+    def _switch_asked(self, event: events.SwitchAsked) -> None:
+        if self._leading is not None and not self._has_won:
+            self._leading.switch(next(iter(self._leading.others_in_sync()), None))
+
+    def _switch_expired(self, event: events.SwitchExpired) -> None:
+        if self._leading is not None:
+            self._leading.switch(None)
+            self._decide()
+
+    def _set_leaves(self, leaves: bool) -> None:
+        self._leaves = leaves
+        self._decide()
