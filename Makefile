@@ -58,6 +58,11 @@ test-java: java $(READY)  ## Run the tests with a real Java MetaQ broker and cli
 test-peer-suites: java $(READY)  ## Run the peers' own suites, compiled in SUITES=folder, on the originals and on ours: docs/testing.md
 	@SUITES="$(SUITES)" $(SPARK_PYTHON) -m peers.suites $(SUITES_ARGS)
 
+.PHONY: check-deploy
+check-deploy: $(READY)  ## Check the files in deploy/ with hadolint, yamllint, systemd-analyze and the schemas of Kubernetes
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[deploy]"
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest --numprocesses 0 tests/deploy $(PYTEST_ARGS)
+
 .PHONY: test-pipe
 test-pipe: $(READY)  ## Send a million lines through metaq produce and metaq consume, with both protocols, two minutes: docs/testing.md
 	@METAQ_PIPE_LINES=1000000 $(BIN)/python -m pytest --numprocesses 0 tests/metaq/cli/test_pipe.py $(PYTEST_ARGS)

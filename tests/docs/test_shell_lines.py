@@ -53,7 +53,7 @@ NOT_RUN: Mapping[str, str] = {
     "PYSPARK_PYTHON=./environment/bin/python spark-submit --master yarn": "needs YARN",
     "spark-submit --master k8s": "needs Kubernetes",
     "useradd --system metaq": "needs root, and changes the machine",
-    "cp broker/conf/metaq-broker.service": "needs root and systemd",
+    "cp deploy/systemd/metaq-broker.service": "needs root and systemd",
 }
 """Beginnings of lines that no test runs, and why; their syntax is checked, and that the files they name exist."""
 
