@@ -107,6 +107,8 @@ def test_configuration(block: Block) -> None:
         before += "tlsCertFile=a\ntlsKeyFile=b\ntlsClientCaFile=c\n"
     text = block.text if "[system]" in block.text else f"[system]\n{block.text}"
     text = text.replace("[system]\n", f"[system]\n{before}", 1)
+    if "[pair]" in text and "[zookeeper]" not in text:
+        text += "[zookeeper]\nzk.zkConnect=127.0.0.1:2181\n"
     config = parse((text if "[topic=" in text else f"{text}[topic=t]\n").encode())
     assert not config.warnings
 
