@@ -32,8 +32,7 @@ class Endpoint(Protocol):
         """Spark's name of the format."""
 
     @property
-    def options(self) -> Mapping[str, str]:
-        ...
+    def options(self) -> Mapping[str, str]: ...
 
     def addresses(self) -> set[Address]:
         """Return servers that show whether two endpoints are the same cluster."""

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from metaq_broker.operate.config.configuration import BrokerConfig, load
+from metaq_broker.operate.config.replication import PairConfig
 
 from metaq.cli.commands import all_commands
 from metaq.model import Address
-from metaq_broker.operate.config.configuration import BrokerConfig, load
-from metaq_broker.operate.config.replication import PairConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -150,7 +150,9 @@ def test_hadolint_accepts_the_dockerfile() -> None:
 def test_yamllint_accepts_the_files() -> None:
     pytest.importorskip("yamllint", reason="needs yamllint: make check-deploy")
     off = ("document-start", "braces", "comments")
-    rules = f"{{extends: default, rules: {{line-length: {{max: 140}}, {', '.join(f'{rule}: disable' for rule in off)}}}}}"
+    rules = (
+        f"{{extends: default, rules: {{line-length: {{max: 140}}, {', '.join(f'{rule}: disable' for rule in off)}}}}}"
+    )
     outcome = subprocess.run(
         ["python", "-m", "yamllint", "-d", rules, str(DEPLOY)], capture_output=True, text=True, timeout=60, check=False
     )

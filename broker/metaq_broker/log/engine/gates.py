@@ -45,5 +45,4 @@ class NoDiskGuard:
     def refusal(self, path: str) -> str | None:
         return None
 
-    def ran_out(self, path: str) -> None:
-        ...
+    def ran_out(self, path: str) -> None: ...

@@ -10,7 +10,7 @@ from fix_broker import system_section
 from metaq_broker.operate.config.configuration import BrokerConfig, parse, with_plugin
 from metaq_broker.operate.config.ini import ConfigError
 from metaq_broker.operate.config.keys import keys_of
-from metaq_broker.operate.config.replication import GregorConfig, PairConfig, Role, SamsaConfig, check_pair, SlaveConfig
+from metaq_broker.operate.config.replication import GregorConfig, PairConfig, Role, SamsaConfig, SlaveConfig, check_pair
 
 from metaq.model import Address
 
@@ -151,7 +151,10 @@ def test_all_keys_that_are_missing_are_named_at_once() -> None:
         ("[samsa]", "[samsa] slave: is required"),
         ("[samsa]\nslave=h:1\nsendToSlaveTimeoutInMills=0", "[samsa] sendToSlaveTimeoutInMills: value '0'"),
         ("[gregor]\nslave=h:1", "[gregor] slave: unknown key"),
-        ("[gregor]\n[samsa]\nslave=h:1", "allowed is one of [slave], [samsa], [gregor] and [pair]; [samsa] is there already"),
+        (
+            "[gregor]\n[samsa]\nslave=h:1",
+            "allowed is one of [slave], [samsa], [gregor] and [pair]; [samsa] is there already",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(section: str, error: str) -> None:
