@@ -109,7 +109,8 @@ def _change(program: str, before: Figure, now: Figure) -> Change:
 
 
 def _expected(outcome: Outcome, figure: Figure, results: Results, baseline: Results) -> bool:
-    """Return whether a missing figure should be there: its program was not left out by name and its peer is available."""
+    """Return whether a missing figure should be there: its program was not left out by name and its peer is available.
+    """
     if not results.about["whole"] and all(outcome.name != each.name for each in results.outcomes):
         return False
     away = set(baseline.about["peers"]) - set(results.about["peers"])

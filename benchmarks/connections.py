@@ -1,7 +1,7 @@
 """Measures the memory of a broker with many idle connections.
 
-python benchmarks/connections.py idle-memory [--scale 1] [--json FILE] [--partitions 1000] [--connections 10000]
-                                             [--mib-max 512]
+    python benchmarks/connections.py idle-memory [--scale 1] [--json FILE] [--partitions 1000] [--connections 10000]
+                                                 [--mib-max 512]
 """
 
 from __future__ import annotations

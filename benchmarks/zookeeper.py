@@ -205,7 +205,8 @@ def try_read(directory: ZooKeeperDirectory, pool: SessionPool, partition: Partit
 
 
 def failover_once(hosts: str, master: BrokerProcess) -> tuple[float, float]:
-    """Return the milliseconds from the kill until ZooKeeper drops the node, and until a reader has read from the slave."""
+    """Return the milliseconds from the kill until ZooKeeper drops the node, and until a reader has read from the slave.
+    """
     pool, partition = SessionPool(), Partition(0, 0)
     directory = ZooKeeperDirectory(TreeCache(ZooKeeperAddress(hosts, "/failover"), TIMEOUT_S), pool)
     gone: list[float] = []

@@ -76,7 +76,8 @@ class ServerSettings:
 
 
 class BrokerProcess:
-    """One broker: the same configuration, data and port through all its runs. Its standard error is logged to ``log``."""
+    """One broker: the same configuration, data and port through all its runs. Its standard error is logged to ``log``.
+    """
 
     def __init__(self, folder: Path, settings: ServerSettings, data: Path | None = None) -> None:
         """Write ``folder``/server.ini; start nothing. ``data`` defaults to ``folder``/data."""

@@ -32,7 +32,8 @@ class Endpoint(Protocol):
         """Spark's name of the format."""
 
     @property
-    def options(self) -> Mapping[str, str]: ...
+    def options(self) -> Mapping[str, str]:
+        ...
 
     def addresses(self) -> set[Address]:
         """Return servers that show whether two endpoints are the same cluster."""

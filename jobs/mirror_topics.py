@@ -152,7 +152,8 @@ class Mirror:
         return assigned
 
     def _has_unread(self) -> bool:
-        """Return whether a broker has messages of a partition without a target. Brokers that do not answer are ignored."""
+        """Return whether a broker has messages of a partition without a target. Brokers that do not answer are ignored.
+        """
         known = self._memory.assigned
         return any(
             where.partition not in known.get(where.topic, {})

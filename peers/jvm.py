@@ -29,7 +29,8 @@ FAST: Final = ("-Xms1g", "-Xmx1g", "-XX:MaxDirectMemorySize=1g", "-XX:+UseG1GC")
 
 
 class JavaServer:
-    """One server. Its log is in ``folder``; ``command`` is the arguments of ``java``; ``ready`` says when it answers."""
+    """One server. Its log is in ``folder``; ``command`` is the arguments of ``java``; ``ready`` says when it answers.
+    """
 
     def __init__(self, name: str, folder: Path, port: int, command: Sequence[str], ready: Callable[[], bool]) -> None:
         self.name = name

@@ -14,7 +14,8 @@ BYTES: Final = tuple(4**power for power in range(2, 15))
 
 
 class Histogram:
-    """``counts[i]`` counts values above ``bounds[i - 1]`` and at most ``bounds[i]``; the last count is of larger ones."""
+    """``counts[i]`` counts values above ``bounds[i - 1]`` and at most ``bounds[i]``; the last count is of larger ones.
+    """
 
     __slots__ = ("bounds", "counts", "total")
 

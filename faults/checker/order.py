@@ -38,7 +38,8 @@ def check_order(case: Case) -> list[Anomaly]:
 
 
 def stored_by_partition(case: Case) -> dict[PartitionKey, list[Stored]]:
-    """Return the stored records of each partition: acknowledged puts, unanswered puts that were stored, transactions."""
+    """Return the stored records of each partition: acknowledged puts, unanswered puts that were stored, transactions.
+    """
     first_offset: dict[tuple[PartitionKey, MessageKey], int] = {}
     for partition_key, partition in case.image.items():
         for frame in partition.frames:

@@ -89,14 +89,16 @@ class Attacker(ABC):
         """Return a phrase that must be answered."""
 
     @abstractmethod
-    def _daring(self, edge_chance: float) -> AnyPhrase: ...
+    def _daring(self, edge_chance: float) -> AnyPhrase:
+        ...
 
     @abstractmethod
     def _altered(self, data: bytes) -> bytes:
         """Return the bytes of a phrase with an alteration."""
 
     @abstractmethod
-    def _decoder(self) -> Answers: ...
+    def _decoder(self) -> Answers:
+        ...
 
     def run(self, phrases: int, stop: threading.Event) -> None:
         """Send ``phrases`` phrases, or fewer if ``stop`` is set. A finding ends the run and is in ``finding``."""

@@ -1,4 +1,5 @@
-"""Scenarios, each with one failure and its own broker and folder. All raise ``PromiseBroken`` for a broken guarantee."""
+"""Scenarios, each with one failure and its own broker and folder. All raise ``PromiseBroken`` for a broken guarantee.
+"""
 
 from __future__ import annotations
 

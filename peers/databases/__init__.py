@@ -1,1 +1,2 @@
-"""Database servers of this machine, for tests: found where their packages install them, with data in a test's folder."""
+"""Database servers of this machine, for tests: found where their packages install them, with data in a test's folder.
+"""

@@ -99,7 +99,8 @@ class DatabaseServer(ABC):
         """Names of Python drivers for it."""
 
     @abstractmethod
-    def _create(self) -> None: ...
+    def _create(self) -> None:
+        ...
 
     @abstractmethod
     def _command(self) -> list[str]:

@@ -90,7 +90,8 @@ def _zookeeper(folder: Path) -> JavaServer:
 
 
 def metaq_server(folder: Path, lib: Path, broker_id: int = 0, port: int = PORT) -> JavaServer:
-    """Return a broker with its files in ``folder``, its messages in ``folder/data``, and its ZooKeeper on this machine."""
+    """Return a broker with its files in ``folder``, its messages in ``folder/data``, and its ZooKeeper on this machine.
+    """
     config, logging = folder / "server.ini", folder / "log4j.properties"
     logging.write_text(LOGGING)
     config.write_text(BROKER.format(id=broker_id, port=port, data=folder / "data", zookeeper=ZOOKEEPER_PORT))

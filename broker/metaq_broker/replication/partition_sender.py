@@ -116,7 +116,8 @@ class PartitionSender:
             wanted *= 4
 
     def _source(self, offset: int, goal: int, job: SyncJob | None) -> tuple[int, FileHandle, int]:
-        """Return the start of the segment with ``offset``, its open file, and the end of its bytes, at most ``goal``."""
+        """Return the start of the segment with ``offset``, its open file, and the end of its bytes, at most ``goal``.
+        """
         if offset < self._log.readable_end:
             found = self._log.read(offset, goal - offset)
             if not isinstance(found, Slice):

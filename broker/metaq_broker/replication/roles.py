@@ -104,7 +104,8 @@ class PromotionRefused(MetaqError):
     """The broker is not promoted; the text is one sentence for the operator."""
 
 
-async def _nothing_more() -> None: ...
+async def _nothing_more() -> None:
+    ...
 
 
 class Replication:

@@ -37,7 +37,8 @@ class Foreign(NamedTuple):
 
 
 def foreign_client(first: bytes, own: str) -> Foreign | None:
-    """Return the protocol of a client whose ``first`` bytes these are; ``None``: the port's own protocol, or unknown."""
+    """Return the protocol of a client whose ``first`` bytes these are; ``None``: the port's own protocol, or unknown.
+    """
     if first.startswith(_TLS_HELLO):
         return Foreign("TLS", _TLS_ALERT)
     if _HTTP.match(first):

@@ -159,7 +159,8 @@ class Server:
         self._count()
 
     def holds(self, connection: CountedClient, buffered_bytes: int) -> None:
-        """Record the number of bytes buffered in a connection. Above the common limit, the largest connections are cut."""
+        """Record the number of bytes buffered in a connection. Above the common limit, the largest connections are cut.
+        """
         self._buffered_bytes += buffered_bytes - connection.buffered_bytes
         connection.buffered_bytes = buffered_bytes
         while self._buffered_bytes > self.limits.buffered_bytes_max:

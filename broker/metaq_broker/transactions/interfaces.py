@@ -83,7 +83,8 @@ def no_space_check(partition_keys: Iterable[tuple[str, int]]) -> str | None:
 
 
 class Timer(Protocol):
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        ...
 
 
 CallLater = Callable[[float, Callable[[], None]], Timer]

@@ -152,7 +152,8 @@ class _Reader:
         return None if (length <= 0 and not any(data[position:])) or end > len(data) else end
 
     def _visit(self, record: bytes, data: bytes, end: int) -> int:
-        """Process a record that ends at ``end``; return the end of the bytes that belong to it, at or behind ``end``."""
+        """Process a record that ends at ``end``; return the end of the bytes that belong to it, at or behind ``end``.
+        """
         command = _fields(record)
         content = _fields(_bytes(command[2]))
         if command[1] == _MESSAGE:

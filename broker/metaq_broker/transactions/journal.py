@@ -53,7 +53,8 @@ _log = logging.getLogger(__name__)
 
 
 class JournalFailed(Exception):
-    """A record could not be written. ``Journal.failure`` says whether the journal refuses all writes until a restart."""
+    """A record could not be written. ``Journal.failure`` says whether the journal refuses all writes until a restart.
+    """
 
 
 class JournalDamaged(Exception):
@@ -314,7 +315,8 @@ class Journal:
     # ---- durability
 
     def pending_sync(self) -> JournalSync | None:
-        """Return the fsync to run now; ``None`` if nothing is unsynced, an fsync is under way, or the journal failed."""
+        """Return the fsync to run now; ``None`` if nothing is unsynced, an fsync is under way, or the journal failed.
+        """
         if self._in_flight or self.failure is not None or self._durable_lsn == self.end_lsn:
             return None
         self._in_flight = True
@@ -327,7 +329,8 @@ class Journal:
         return JournalSync(self._disk, fds, directory, self.end_lsn, newest, self._extent)
 
     def durable_to(self) -> int | JournalFailed:
-        """Return the LSN before which everything is durable, or the failure after which nothing more becomes durable."""
+        """Return the LSN before which everything is durable, or the failure after which nothing more becomes durable.
+        """
         return self._durable_lsn if self.failure is None else JournalFailed(self.failure)
 
     def complete_sync(self, job: JournalSync, error: OSError | None) -> None:

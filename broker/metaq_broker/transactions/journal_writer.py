@@ -201,7 +201,8 @@ class JournalWriter:
     # ---- reading back
 
     def begin_read(self, transaction: Transaction) -> JournalRead:
-        """Capture where the messages of a transaction are. Run the result in any thread, then pass it to ``end_read``."""
+        """Capture where the messages of a transaction are. Run the result in any thread, then pass it to ``end_read``.
+        """
         chunks = range(transaction.chunks)
         return self._journal.begin_read([self._ledger.location(chunk_slot(transaction.serial, n)) for n in chunks])
 

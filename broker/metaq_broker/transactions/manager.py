@@ -222,7 +222,8 @@ class TransactionManager:
         return self._puts.put_batch(self._find(key, connection), topic, partition, block)
 
     def prepare(self, key: TransactionId | None, done: Voted, connection: object = None) -> None:
-        """Make an XA transaction durable; ``done`` gets the vote. A transaction without messages is read-only and ends."""
+        """Make an XA transaction durable; ``done`` gets the vote. A transaction without messages is read-only and ends.
+        """
         try:
             if connection is None and key is not None and not isinstance(key, Xid):
                 raise TransactionRefused(LocalPrepare())
@@ -259,7 +260,8 @@ class TransactionManager:
             done(refused.refusal)
 
     def recover(self, unique: str | None) -> list[Xid]:
-        """Return the keys of the prepared and heuristically ended transactions of ``unique``; of all if it is ``None``."""
+        """Return the keys of the prepared and heuristically ended transactions of ``unique``; of all if it is ``None``.
+        """
         prepared = [each.key for each in self._open.xa() if each.state is State.PREPARED]
         keys = [key for key in prepared if isinstance(key, Xid)] + self._heuristics.keys()
         return [key for key in keys if unique is None or key.unique == unique]

@@ -30,7 +30,8 @@ PartitionKey = tuple[str, int]
 
 @dataclass(slots=True)
 class Content:
-    """How much of a transaction is for one partition, in memory or in the journal. ``byte_count`` is bytes of frames."""
+    """How much of a transaction is for one partition, in memory or in the journal. ``byte_count`` is bytes of frames.
+    """
 
     messages: int = 0
     byte_count: int = 0

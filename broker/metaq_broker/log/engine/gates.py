@@ -45,4 +45,5 @@ class NoDiskGuard:
     def refusal(self, path: str) -> str | None:
         return None
 
-    def ran_out(self, path: str) -> None: ...
+    def ran_out(self, path: str) -> None:
+        ...

@@ -155,7 +155,9 @@ class LogStore:
             for name in finish_deletions(self._files, self.data_path):
                 _LOGGER.info("deletion finished", extra={"fields": {"partition": name.removesuffix(DELETED_SUFFIX)}})
         except OSError as error:  # it only costs space
-            _LOGGER.warning("the rest of a deleted partition cannot be removed", extra={"fields": {"reason": error}})
+            _LOGGER.warning(
+                "the rest of a deleted partition cannot be removed", extra={"fields": {"reason": error}}
+            )
 
     def _partition_keys(self) -> Iterable[PartitionKey]:
         for name in self._files.listdir(self.data_path):

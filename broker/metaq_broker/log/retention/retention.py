@@ -261,7 +261,8 @@ class Partitions(Protocol):
     def get(self, topic: str, index: int) -> PartitionLog | None:
         """Return a partition; ``None`` if it is not in service."""
 
-    def logs(self) -> Iterable[PartitionLog]: ...
+    def logs(self) -> Iterable[PartitionLog]:
+        ...
 
 
 @dataclass(slots=True)

@@ -2,8 +2,8 @@
 place of the first three.
 
 A broker is at most one of them: the asynchronous slave of a master (``[slave]``), the master of a synchronous pair
-(``[samsa]``), its slave (``[gregor]``), or a member of a pair that elects its master (``[pair]``). MetaQ has the keys of
-the first three in properties files that the command line names: ``-Fmetaslave=FILE``, ``-Fsamsa=FILE``,
+(``[samsa]``), its slave (``[gregor]``), or a member of a pair that elects its master (``[pair]``). MetaQ has the keys
+of the first three in properties files that the command line names: ``-Fmetaslave=FILE``, ``-Fsamsa=FILE``,
 ``-Fgregor=FILE``. All are read here.
 
 Source: docs/replication.md.

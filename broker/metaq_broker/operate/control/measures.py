@@ -51,7 +51,8 @@ class Distribution(NamedTuple):
 
 
 class TopicLabels:
-    """Gives the first ``limit`` topics labels of their own, all others ``OTHER_TOPICS``; a topic's label never changes."""
+    """Gives the first ``limit`` topics labels of their own, all others ``OTHER_TOPICS``; a topic's label never changes.
+    """
 
     def __init__(self, limit: int = TOPIC_LABELS_MAX) -> None:
         self._limit = limit

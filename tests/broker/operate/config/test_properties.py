@@ -25,7 +25,7 @@ from metaq_broker.operate.config.properties import changed_properties, read_prop
         ("a=1\\\n  # no comment\n# b=2\\\nc=3\r!d\r\ne", {"a": "1# no comment", "c": "3", "e": ""}),
         ("a=x\\\n\nb=1\\", {"a": "x", "b": "1"}),
         ("=1\n", {"": "1"}),
-        ('a=\\q\\"\\u4E2D\\r\\f\n', {"a": 'q"中\r\f'}),
+        ("a=\\q\\\"\\u4E2D\\r\\f\n", {"a": "q\"中\r\f"}),
     ],
 )
 def test_properties_are_read_as_java_does(text: str, expected: dict[str, str]) -> None:

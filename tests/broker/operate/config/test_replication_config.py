@@ -211,7 +211,7 @@ def test_a_member_is_not_its_own_other_member() -> None:
 
 @pytest.mark.parametrize("zookeeper", ["", f"{ZOOKEEPER}zk.zkEnable=false\n"])
 def test_a_pair_needs_zookeeper(zookeeper: str) -> None:
-    with pytest.raises(ConfigError, match="a pair needs ZooKeeper, which has its record; set zk.zkConnect"):
+    with pytest.raises(ConfigError, match=r"a pair needs ZooKeeper, which has its record; set zk\.zkConnect"):
         parse(f"{MINIMAL}{zookeeper}[pair]\nother=h:1\n".encode())
 
 
