@@ -154,6 +154,15 @@ class _Folder:
         return entries
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Move:
+    """``entry`` was moved to another folder; it was ``name`` in ``folder``."""
+
+    entry: _File | _Folder
+    folder: _Folder
+    name: str
+
+
 class FaultyFiles(Files):
     """The contents of ``root`` at the start count as durable; ``calls`` lists the changing calls."""
 
@@ -165,6 +174,7 @@ class FaultyFiles(Files):
         self._dead = False
         self._tree = tree or _read_tree(root)
         self._open: dict[int, _File | None] = {}
+        self._moves: list[_Move] = []
 
     # ---- faults
 
@@ -269,12 +279,17 @@ class FaultyFiles(Files):
         folder.change(_Named(name, _Folder()))
 
     def rename(self, old: Path, new: Path) -> None:
-        """Renames within one folder only."""
+        """Between two folders, a crash before both are synced leaves the entry in one of them, never in none."""
         (folder, old_name), (new_folder, new_name) = self._entry(old), self._entry(new)
-        assert folder is new_folder, "renaming between folders is not modelled"
         self._pass("rename")
         super().rename(old, new)
-        folder.change(_Named(new_name, folder.live[old_name], old=old_name))
+        entry = folder.live[old_name]
+        if folder is new_folder:
+            folder.change(_Named(new_name, entry, old=old_name))
+        else:
+            self._moves.append(_Move(entry, folder, old_name))
+            new_folder.change(_Named(new_name, entry))
+            folder.change(_Named(old_name, None))
 
     def unlink(self, path: Path) -> None:
         self._pass("unlink")
@@ -317,7 +332,7 @@ class FaultyFiles(Files):
         self._close_all()
         for child in self.root.iterdir():
             shutil.rmtree(child) if child.is_dir() else child.unlink()
-        _materialise(self.root, self._tree, random)
+        _materialise(self.root, self._tree, _after_crash(self._tree, self._moves, random), random)
         return FaultyFiles(self.root)
 
     def __del__(self) -> None:
@@ -343,10 +358,36 @@ def _read_tree(path: Path) -> _Folder:
     return folder
 
 
-def _materialise(path: Path, folder: _Folder, random: Random) -> None:
-    for name, entry in sorted(folder.after_crash(random).items()):
+_Plan = dict[int, _Entries]
+"""What a crash leaves in each folder, by the folder's identity."""
+
+
+def _after_crash(tree: _Folder, moves: Sequence[_Move], random: Random) -> _Plan:
+    plan: _Plan = {}
+
+    def decide(folder: _Folder) -> None:
+        if id(folder) not in plan:
+            plan[id(folder)] = folder.after_crash(random)
+            for _, entry in sorted(plan[id(folder)].items()):
+                if isinstance(entry, _Folder):
+                    decide(entry)
+
+    decide(tree)
+    for move in moves:
+        holders = [entries for entries in plan.values() if move.entry in entries.values()]
+        if not holders and id(move.folder) in plan:
+            plan[id(move.folder)][move.name] = move.entry
+            if isinstance(move.entry, _Folder):
+                decide(move.entry)
+        elif len(holders) > 1 and plan[id(move.folder)].get(move.name) is move.entry:
+            del plan[id(move.folder)][move.name]
+    return plan
+
+
+def _materialise(path: Path, folder: _Folder, plan: _Plan, random: Random) -> None:
+    for name, entry in sorted(plan[id(folder)].items()):
         if isinstance(entry, _Folder):
             (path / name).mkdir()
-            _materialise(path / name, entry, random)
+            _materialise(path / name, entry, plan, random)
         else:
             (path / name).write_bytes(entry.after_crash(random))

@@ -152,22 +152,34 @@ def append_run(local: LocalPartitions, log: PartitionLog, segment_start: int, ru
     """
     offset = log.end_offset
     try:
-        if segment_start == offset:
-            begin_segment(local, log)
-        if segment_start != log.active.start:
-            segments = f"{log.active.start} in the copy, {segment_start} in the original"
-            raise CopyRefused(f"offset {offset} is in the segment that begins at {segments}; delete one of the two")
         block = checked_block(run, offset, log.directory.name)
-        if block.count:
-            log.append_copy(block)
-            local.commit.schedule(log)
-            local.engine.statistics.stored(log.topic, block.count, len(block))
     except CorruptFrame as error:
         raise CopyRefused(f"the original sent damaged bytes: {error}") from error
+    append_block(local, log, segment_start, block)
+    return len(block)
+
+
+def append_block(local: LocalPartitions, log: PartitionLog, segment_start: int, block: FrameBlock) -> None:
+    """Append frames that were checked, as ``append_run`` does; none: only a segment may begin.
+
+    Raises:
+        CopyRefused: The segments differ here, or the disk refuses.
+    """
+    offset = log.end_offset
+    if segment_start == offset:
+        begin_segment(local, log)
+    if segment_start != log.active.start:
+        segments = f"{log.active.start} in the copy, {segment_start} in the original"
+        raise CopyRefused(f"offset {offset} is in the segment that begins at {segments}; delete one of the two")
+    if not block.count:
+        return
+    try:
+        log.append_copy(block)
     except LogFailed as failure:
         local.engine.note_failure(log.topic, failure)
         raise CopyRefused(str(failure)) from failure
-    return len(block)
+    local.commit.schedule(log)
+    local.engine.statistics.stored(log.topic, block.count, len(block))
 
 
 def begin_segment(local: LocalPartitions, log: PartitionLog) -> None:

@@ -8,6 +8,7 @@ readable once the slave has them. Commits of transactions wait, because they can
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from metaq_broker.log.partitions.partition_log import PartitionLog
@@ -34,14 +35,23 @@ class PairedCommit(GroupCommit):
         self._out: dict[PartitionLog, tuple[_Partition, SyncJob]] = {}
         self._impatient: set[_Waiter] = set()
         self._ended = False
+        self._fenced: str | None = None
 
     def wait(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
         """Call back when the log is durable on both brokers, in every mode; fails when the slave is disconnected."""
-        if self.send_missing is None:
+        if self._fenced is not None:
+            asyncio.get_running_loop().call_soon(callback, NotOnBoth(self._fenced))
+        elif self.send_missing is None:
             super().wait(log, end_offset, callback)
-            return
-        waiter = _Waiter(callback, self._impatient)
-        self.wait_durable(log, end_offset, waiter.notify)
+        else:
+            waiter = _Waiter(callback, self._impatient)
+            self.wait_durable(log, end_offset, waiter.notify)
+
+    def wait_durable(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
+        if self._fenced is not None:
+            callback(NotOnBoth(self._fenced))
+        else:
+            super().wait_durable(log, end_offset, callback)
 
     def give_up(self, reason: str) -> None:
         """Refuse the puts that are waiting."""
@@ -52,12 +62,48 @@ class PairedCommit(GroupCommit):
         """Return the syncs that were passed to ``send_missing`` and are not settled yet."""
         return [(log, job) for log, (_, job) in self._out.items()]
 
+    def pending(self, log: PartitionLog) -> SyncJob | None:
+        """Return the sync of ``log`` that is durable here and not settled."""
+        return self._out[log][1] if log in self._out else None
+
     def settle_job(self, log: PartitionLog, job: SyncJob) -> None:
         """Settle a sync: the slave has its data."""
         partition, expected = self._out.get(log, (None, None))
         if partition is not None and expected is job:
             del self._out[log]
             super()._synced(partition, job, None)
+
+    def fence(self, reason: str) -> None:
+        """Refuse everything that waits, now and from now on: another broker is the leader.
+
+        Readable ends no longer move, because the other leader may have other bytes there.
+        """
+        self._fenced = reason
+        self.give_up(reason)
+        out, self._out = self._out, {}
+        for partition, _ in out.values():
+            self._drop(partition, reason)
+
+    async def settle(self, log: PartitionLog) -> None:
+        if self._fenced is None:
+            await super().settle(log)
+        else:
+            await self.drain()
+
+    def _drop(self, partition: _Partition, reason: str) -> None:
+        """Forget a sync without a success. The log starts no further sync before it is opened again."""
+        self._under_way -= 1
+        self._refuse(partition, reason)
+        settling, partition.settling = partition.settling, []
+        for future in settling:
+            if not future.done():
+                future.set_result(None)
+        if not self._under_way and self._idle is not None:
+            self._idle.set()
+
+    def _refuse(self, partition: _Partition, reason: str) -> None:
+        while partition.waiters:
+            self._call(partition.waiters.popleft()[1], NotOnBoth(reason))
 
     def end(self, reason: str) -> None:
         """Stop waiting for the slave, because the broker stops. No callback is called with success."""
@@ -68,7 +114,9 @@ class PairedCommit(GroupCommit):
             self._end_alone(partition, job, reason)
 
     def _synced(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:
-        if error is not None or self.send_missing is None:
+        if self._fenced is not None:
+            self._drop(partition, self._fenced)
+        elif error is not None or self.send_missing is None:
             super()._synced(partition, job, error)
         elif self._ended:
             self._end_alone(partition, job, "the broker is stopping")
@@ -77,8 +125,7 @@ class PairedCommit(GroupCommit):
             self.send_missing(partition.log, job)
 
     def _end_alone(self, partition: _Partition, job: SyncJob, reason: str) -> None:
-        while partition.waiters:
-            self._call(partition.waiters.popleft()[1], NotOnBoth(reason))
+        self._refuse(partition, reason)
         super()._synced(partition, job, None)
 
 

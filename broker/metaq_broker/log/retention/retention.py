@@ -135,6 +135,20 @@ class SegmentRetirement:
         _report(log, retired)
         return retired
 
+    async def remove_before(self, log: PartitionLog, start: int) -> None:
+        """Remove the segments that end at or before ``start``, whatever policy and transactions say. Never raises."""
+        progress = _Progress()
+        try:
+            await self._finish(log, progress)
+            passed = [each for each in log.segments()[: log.removable] if each.start + each.size <= start]
+            if passed:
+                await self._take_away(log, Removal.DELETE, passed, progress)
+        except _OutOfService:
+            pass
+        except (OSError, RetentionFailed) as error:
+            fields = {"partition": log.directory.name, "reason": error}
+            _LOG.error("old segments not removed", extra={"fields": fields})
+
     def stop(self) -> None:
         """Start no more steps and interrupt packing; ``retire`` returns soon."""
         self._stopping = True
@@ -360,6 +374,15 @@ class Retention:
     async def settle(self, log: PartitionLog) -> None:
         """Return when no operation on the files of a log that is out of service is in progress; none follows."""
         await self._retirement.settle(log)
+
+    async def remove_before(self, log: PartitionLog, start: int) -> None:
+        """Remove the segments of a follower's partition that end at or before ``start``: its leader has removed them.
+
+        Errors are in the broker's log; a later call tries again.
+        """
+        async with self._lock:
+            if not self._stopping and self._in_service(log):
+                await self._retirement.remove_before(log, start)
 
     def figures(self) -> RetentionFigures:
         """Return the sum of all topics' figures."""

@@ -1,0 +1,218 @@
+"""The seam between replication and everything that a pair of brokers replicates. No I/O.
+
+A *stream* is a named, append-only sequence of bytes that begins at ``start`` and ends at ``end``: a partition, the
+journal of transactions, the state of RocketMQ's clients. Its bytes are whole records (frames of a partition), stored in
+files that begin at the same offsets on both brokers. ``read`` and ``append_copy`` carry them unchanged, so a copy is the
+same files again.
+
+Three ends, each at most the next::
+
+    confirmed_end      what clients may see, and what is acknowledged
+    durable_end        durable on this broker's disk
+    end                written
+
+On a follower nothing waits for others, so its ``confirmed_end`` is its ``durable_end``; it serves neither. On a leader
+a sync stays pending until ``confirm``: appends meanwhile go with the next one.
+
+*Epochs* divide a stream by the leader that appended. Every stream begins with the line ``(0, 0)``: the epoch in which
+its incarnation was created counts as 0. A leader adds the line ``(epoch, end)`` to every stream when its epoch begins.
+So two copies of one incarnation have the same bytes up to the end of the last epoch that both have. Lines at or behind
+``end`` have no bytes yet; lines of epochs that ended before ``start`` are left out.
+
+Source: docs/replication.md; docs/log-format.md, "A member of a pair".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from metaq.errors import MetaqError
+
+JOURNAL: Final = "transactions"
+"""Name of the stream of the transaction journal. A partition's is its folder's, ``TOPIC-INDEX``."""
+
+STATE: Final = "rocketmq-state"
+"""Name of the stream of the state of RocketMQ's clients."""
+
+
+class EpochLine(NamedTuple):
+    """``start`` is the offset of the first byte that the leader of ``epoch`` appended."""
+
+    epoch: int
+    start: int
+
+
+Epochs = Sequence[EpochLine]
+"""Epochs ascend, starts never descend."""
+
+FIRST_LINE: Final = EpochLine(0, 0)
+
+
+class Origin(NamedTuple):
+    """How a copy of a stream begins: at byte ``start``, with ``ordinal`` messages before it (0 if it has none).
+
+    ``incarnation`` is 32 hex digits; another one is another stream, whatever its name.
+    """
+
+    name: str
+    incarnation: str
+    start: int
+    ordinal: int = 0
+
+
+class Run(NamedTuple):
+    """Whole records, at least one, from byte ``offset`` on, all in the file that begins at ``file_start``."""
+
+    offset: int
+    file_start: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        return self.offset + len(self.data)
+
+
+class StreamRefused(MetaqError):
+    """A stream cannot be read or changed; ``reason`` says why, for operators."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name, self.reason = name, reason
+        super().__init__(name, reason)
+
+    def __str__(self) -> str:
+        return f"stream {self.name}: {self.reason}"
+
+
+class StreamDamaged(StreamRefused):
+    """Bytes at ``offset`` are damaged on this broker's disk."""
+
+    def __init__(self, name: str, offset: int, reason: str) -> None:
+        super().__init__(name, reason)
+        self.offset = offset
+
+
+class Stream(Protocol):
+    """One stream of this broker, for the event loop."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def origin(self) -> Origin | None:
+        """Return how a copy begins; ``None`` while the incarnation is not durable: then nothing may be sent."""
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def durable_end(self) -> int: ...
+
+    @property
+    def confirmed_end(self) -> int: ...
+
+    def read(self, offset: int, limit: int, bytes_max: int) -> Run:
+        """Return written records of one file from ``offset`` on: about ``bytes_max`` bytes, at least one record.
+
+        ``offset`` and ``limit`` are record boundaries, at most ``end``; the run ends at or before ``limit``. Records are
+        checked, so damage is never sent. Blocks for one read of the disk.
+
+        Raises:
+            StreamDamaged: The bytes at ``offset`` are damaged here.
+            StreamRefused: ``offset`` is outside the stream, or the disk fails.
+        """
+
+    def tail(self, end: int) -> int:
+        """Return the CRC-32 of the last ``TAIL_BYTES`` before ``end``, or of all if there are fewer (blocking).
+
+        For a comparison of two copies: damage is included, not refused.
+
+        Raises:
+            StreamRefused: They cannot be read.
+        """
+
+    def append_copy(self, run: Run) -> None:
+        """Append a run of the leader's; it must begin at ``end``. Nothing is stored after an error.
+
+        Raises:
+            StreamRefused: It begins elsewhere, its files differ, a record is damaged or cut, or the disk refuses.
+        """
+
+    def when_durable(self, callback: Callable[[StreamRefused | None], None]) -> None:
+        """Call back when everything that was appended until now is durable here, or never will be."""
+
+    def confirm(self, end: int) -> None:
+        """Let a leader's ``confirmed_end`` move up to ``end``, and acknowledge what waits for it."""
+
+    async def drop_before(self, start: int) -> None:
+        """Remove a follower's files whose bytes are all before ``start``, which the leader has removed, too.
+
+        What cannot be removed now is removed by a later call.
+        """
+
+
+TAIL_BYTES: Final = 4096
+
+
+class Leader(Protocol):
+    """What a leader's streams report, each on the event loop. ``confirm`` may be called before a call returns."""
+
+    def stream_added(self, stream: Stream) -> None:
+        """A stream was created; its ``origin`` is known, and nothing of it was reported yet."""
+
+    def stream_removed(self, name: str) -> None:
+        """A stream was deleted, with all its bytes."""
+
+    def written(self, name: str, end: int) -> None:
+        """A stream ends at ``end``; what is before may be read and sent. A part of several appends."""
+
+    def synced(self, name: str, end: int) -> None:
+        """A stream is durable up to ``end``; it waits for ``confirm(end)``."""
+
+
+class Streams(Protocol):
+    """All streams of this broker."""
+
+    def all(self) -> Sequence[Stream]: ...
+
+    def get(self, name: str) -> Stream | None: ...
+
+    def epochs(self, name: str) -> Epochs:
+        """Return the epochs of a stream that exists."""
+
+    # ---- a follower; every method is durable when it returns, and raises ``StreamRefused`` if the disk refuses
+
+    async def create(self, origin: Origin, epochs: Epochs) -> None:
+        """Create an empty copy. There is no stream of that name."""
+
+    async def set_aside(self, name: str, reason: str) -> None:
+        """Move a whole stream to ``lost+found``."""
+
+    async def cut(self, name: str, end: int, epoch: int, master: str) -> None:
+        """Copy the bytes from ``end`` on to ``lost+found``, then cut them: ``master``, of ``epoch``, has none of them.
+
+        The stream may have been put aside afterwards if nothing of it can be kept: then ``get`` returns ``None``.
+        """
+
+    async def store_epochs(self, name: str, epochs: Epochs) -> None:
+        """Replace the epochs of a stream."""
+
+    # ---- a leader
+
+    async def begin_epoch(self, epoch: int) -> Mapping[str, int]:
+        """Add the line ``(epoch, end)`` to every stream, durably; return the ends.
+
+        No stream is appended to between the moment of these ends and the return.
+
+        Raises:
+            StreamRefused: The disk refuses.
+        """
+
+    def lead(self, leader: Leader) -> None:
+        """From now on syncs wait for ``confirm``. What is durable now counts as confirmed."""
+
+    def refuse_waiting(self, reason: str) -> None:
+        """Refuse the puts that wait for ``confirm``; their bytes stay, and may be confirmed later."""
+
+    def fence(self, reason: str) -> None:
+        """Refuse everything that waits for ``confirm``, now and from now on; nothing is acknowledged any more."""
