@@ -1,18 +1,22 @@
-"""All streams of this broker, as ``log.streams.stream.Streams``: its partitions, and streams that were added."""
+"""All streams of this broker, as ``log.streams.stream.PairStreams``: its partitions, the journal, the state."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from metaq_broker.log.files.files import Files
+from metaq_broker.clock import Clock
+from metaq_broker.log.engine.maintenance import MaintenanceRefused
 from metaq_broker.log.partitions.folders import parse_folder_name
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.streams.epochs import StreamEpochs, begun, check_epochs, kept, write_epochs
-from metaq_broker.log.streams.stream import Epochs, OnDurable, Origin, Stream, StreamFacts, StreamRefused
+from metaq_broker.log.streams.facts import Epochs, StreamFacts, StreamOrigin
+from metaq_broker.log.streams.lost_found import Intention
+from metaq_broker.log.streams.stream import Leader, PairStream, StreamRefused
+from metaq_broker.log.sync.sync import SyncJob
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
 from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.replication.partition_stream import PartitionStream, RemoveBefore
@@ -21,16 +25,20 @@ from metaq_broker.replication.peer import StoredRange
 _LOG: Final = logging.getLogger(__name__)
 
 
-class OwnStream(Stream, Protocol):
-    """A stream other than a partition; there is one of its kind in a broker."""
+class OwnStream(PairStream, Protocol):
+    """A stream other than a partition: there is one of its kind in a broker, and it always exists."""
 
-    def tail(self) -> int:
-        """Return ``StreamFacts.tail`` (blocking)."""
+    async def create(self, origin: StreamOrigin) -> None:
+        """Begin an empty copy, in place of what is there."""
 
-    async def begin_copy(self, origin: Origin) -> None:
-        """Let the copy be one of ``origin``, or begin again there. Raises ``StreamRefused``."""
+    async def set_aside(self, time_ms: int) -> None: ...
 
-    def lead(self, on_durable: Callable[[int], None]) -> None: ...
+    async def cut(self, intention: Intention) -> None: ...
+
+    async def settled(self) -> None:
+        """Return when no write is in progress."""
+
+    def lead(self, leader: Leader) -> None: ...
 
     def fence(self, reason: str) -> None: ...
 
@@ -42,129 +50,202 @@ class LocalStreams:
         self,
         local: LocalPartitions,
         commit: PairedCommit,
+        clock: Clock,
         remove_before: RemoveBefore,
         epochs: Mapping[str, StreamEpochs],
         others: Sequence[OwnStream] = (),
     ) -> None:
-        self._local, self._commit, self._remove_before = local, commit, remove_before
-        self._files: Files = local.files
+        self._local, self._commit, self._clock, self._remove_before = local, commit, clock, remove_before
         self._data_path = Path(local.engine.config.system.data_path)
         self._epochs = dict(epochs)
+        self._written_epochs = dict(epochs)
         self._others = {each.name: each for each in others}
         self._partitions: dict[PartitionLog, PartitionStream] = {}
+        self._reported: set[str] = set()
+        self._leader: Leader | None = None
         self._writing = asyncio.Lock()
 
     # ---- finding
 
-    def all(self) -> list[Stream]:
+    def all(self) -> list[PairStream]:
         """Return the partitions in order, then the others."""
-        logs = list(self._local.engine.stores.logs())
-        known = self._partitions
-        self._partitions = {log: known.get(log) or self._of(log) for log in logs}
+        self._partitions = {log: self._of(log) for log in self._local.engine.stores.logs()}
         return [*self._partitions.values(), *self._others.values()]
 
-    def get(self, name: str) -> Stream | None:
+    def get(self, name: str) -> PairStream | None:
         if name in self._others:
             return self._others[name]
         try:
             log = self._local.engine.stores.get(*parse_folder_name(name))
         except (ValueError, KeyError):
             return None
-        return None if log is None else self._partitions.setdefault(log, self._of(log))
+        return None if log is None else self._of(log)
 
     def _of(self, log: PartitionLog) -> PartitionStream:
-        return PartitionStream(self._local, self._commit, log, self._remove_before)
+        found = self._partitions.get(log)
+        if found is None:
+            found = self._partitions[log] = PartitionStream(self._local, self._commit, log, self._remove_before)
+        return found
 
-    def epochs_of(self, origin: Origin) -> Epochs:
-        """Return the recorded epochs of a stream of this broker."""
-        found = self._epochs.get(origin.name)
-        known = found is not None and found.incarnation == origin.incarnation
-        return found.epochs if found is not None and known else ()
+    def _existing(self, name: str) -> tuple[PairStream, StreamOrigin]:
+        stream = self.get(name)
+        if stream is None or (origin := stream.origin) is None:
+            raise StreamRefused(name, "it does not exist here")
+        return stream, origin
+
+    def epochs(self, name: str) -> Epochs:
+        """Return the epochs of a stream that exists.
+
+        Raises:
+            StreamRefused: It does not.
+        """
+        _, origin = self._existing(name)
+        return self._recorded(origin)
 
     def facts(self) -> dict[str, StreamFacts]:
-        """Return all streams whose incarnation is durable (blocking: reads their tails). Raises ``StreamRefused``."""
+        """Return all streams that can be compared; see ``PairStreams.facts``. Raises ``StreamRefused``."""
         found = {}
         for stream in self.all():
-            origin = stream.origin
-            if origin is not None:
-                assert isinstance(stream, PartitionStream) or stream.name in self._others
-                tail = stream.tail() if isinstance(stream, PartitionStream) else self._others[stream.name].tail()
-                facts = StreamFacts(origin, stream.durable_end, self.epochs_of(origin), tail)
-                found[stream.name] = facts
+            if (origin := stream.origin) is not None:
+                end = stream.durable_end
+                found[stream.name] = StreamFacts(origin, end, self._recorded(origin), stream.tail(end))
         return found
+
+    def _recorded(self, origin: StreamOrigin) -> Epochs:
+        found = self._epochs.get(origin.name)
+        return kept(found.epochs, origin.start) if found is not None and found.incarnation == origin.incarnation else ()
 
     # ---- a follower
 
-    async def open_copy(self, origin: Origin) -> Stream:
-        """Return the copy of a stream, created if necessary; see ``Streams.open_copy``."""
-        other = self._others.get(origin.name)
+    async def cut(self, cuts: Mapping[str, int | None], epoch: int, master: str) -> None:
+        """Cut streams, and keep what is cut in ``lost+found``; see ``PairStreams.cut``."""
+        for name, end in cuts.items():
+            try:
+                if end is None:
+                    await self._set_aside(name)
+                else:
+                    await self._cut(name, Intention(end, epoch, self._clock.now_ms(), master))
+            except (MaintenanceRefused, OSError) as refused:
+                raise StreamRefused(name, str(refused)) from refused
+        if any(end is None for end in cuts.values()):
+            await self._record()
+
+    async def _cut(self, name: str, intention: Intention) -> None:
+        other = self._others.get(name)
         if other is not None:
-            await other.begin_copy(origin)
-            return other
+            await other.cut(intention)
+        else:
+            await self._local.maintenance.cut(*parse_folder_name(name), intention)
+
+    async def _set_aside(self, name: str) -> None:
+        time_ms, other = self._clock.now_ms(), self._others.get(name)
+        if other is not None:
+            await other.set_aside(time_ms)
+        else:
+            _, origin = self._existing(name)
+            await self._local.maintenance.put_aside(*parse_folder_name(name), origin.incarnation, time_ms)
+        _LOG.warning(
+            "stream moved to lost+found, the leader has another one or none", extra={"fields": {"stream": name}}
+        )
+        self._epochs.pop(name, None)
+
+    async def adopt(self, streams: Mapping[str, tuple[StreamOrigin, Epochs]]) -> None:
+        """Create what does not exist, and replace the epochs of all; see ``PairStreams.adopt``."""
+        for name, (origin, epochs) in streams.items():
+            await self._create(origin)
+            try:
+                check_epochs(name, epochs)
+            except ValueError as fault:
+                raise StreamRefused(name, str(fault)) from fault
+            _, own = self._existing(name)
+            self._epochs[name] = StreamEpochs(own.incarnation, kept(epochs, own.start))
+        await self._record()
+
+    async def _create(self, origin: StreamOrigin) -> None:
+        """Create an empty copy, unless there is a stream of that incarnation."""
+        found = self.get(origin.name)
+        here = None if found is None else found.origin
+        if here is not None and here.incarnation == origin.incarnation:
+            return
+        other = self._others.get(origin.name)
+        if here is not None:
+            raise StreamRefused(
+                origin.name, f"incarnation {here.incarnation} is here, {origin.incarnation} at the leader"
+            )
+        if other is not None:
+            await other.create(origin)
+            return
+        stored_range = StoredRange(origin.start, origin.start, origin.incarnation)
         try:
-            return self._of_log(await self._open_partition(origin))
+            key = parse_folder_name(origin.name)
+            if self._local.find(key) is not None:  # it was never synced, so nobody knows it
+                await self._local.remove(key)
+            await self._local.make(key, stored_range, origin.ordinal)
         except (CopyRefused, ValueError) as refused:
             raise StreamRefused(origin.name, str(refused)) from refused
 
-    def _of_log(self, log: PartitionLog) -> PartitionStream:
-        return self._partitions.setdefault(log, self._of(log))
-
-    async def _open_partition(self, origin: Origin) -> PartitionLog:
-        key = parse_folder_name(origin.name)
-        log = self._local.find(key)
-        if log is not None:
-            await self._local.durable(log)
-            if log.incarnation not in (None, origin.incarnation):
-                raise CopyRefused(f"its incarnation is {log.incarnation} here, {origin.incarnation} at the leader")
-            if log.incarnation is not None and log.end_offset >= origin.start:
-                return log
-            await self._local.remove(key)  # it is empty, or the leader has removed all of it
-        stored_range = StoredRange(origin.start, origin.start, origin.incarnation)
-        return await self._local.make(key, stored_range, origin.ordinal)
-
-    async def adopt_epochs(self, epochs: Mapping[str, Epochs]) -> None:
-        """Take over a leader's epochs of these streams; see ``Streams.adopt_epochs``."""
-        changed = dict(self._epochs)
-        for name, each in epochs.items():
-            stream = self.get(name)
-            origin = None if stream is None else stream.origin
-            if origin is None:
-                raise StreamRefused(name, "its epochs cannot be recorded: there is no such stream here")
+    async def _record(self) -> None:
+        """Write the epochs of all streams, if they have changed."""
+        async with self._writing:
+            epochs = dict(self._epochs)
+            if epochs == self._written_epochs:
+                return
             try:
-                check_epochs(name, each)
-            except ValueError as fault:
-                raise StreamRefused(name, str(fault)) from fault
-            changed[name] = StreamEpochs(origin.incarnation, kept(each, origin.start))
-        await self._record(changed)
+                await asyncio.to_thread(write_epochs, self._local.files, self._data_path, epochs)
+            except OSError as error:
+                raise StreamRefused("-", f"epochs cannot be recorded: {error}") from error
+            self._written_epochs = epochs
 
     # ---- a leader
 
-    async def begin_epoch(self, epoch: int) -> None:
-        """Record for every stream that ``epoch`` begins at its end; see ``Streams.begin_epoch``."""
-        changed = {}
-        for stream in self.all():
-            origin = stream.origin
-            if origin is not None:
-                epochs = begun(kept(self.epochs_of(origin), origin.start), epoch, stream.end)
-                changed[stream.name] = StreamEpochs(origin.incarnation, epochs)
-        await self._record(changed)
-        _LOG.info("epoch begun", extra={"fields": {"epoch": epoch, "streams": len(changed)}})
+    async def begin_epoch(self, epoch: int) -> dict[str, int]:
+        """Record for every stream that ``epoch`` begins at its end; see ``PairStreams.begin_epoch``.
 
-    async def _record(self, changed: Mapping[str, StreamEpochs]) -> None:
+        Blocks the loop for one write, so that nothing is appended meanwhile.
+        """
         async with self._writing:
-            if changed == self._epochs:
-                return
+            for other in self._others.values():
+                await other.settled()
+            ends, epochs = {}, {}
+            for stream in self.all():
+                if (origin := stream.origin) is not None:
+                    ends[stream.name] = end = stream.end
+                    epochs[stream.name] = StreamEpochs(origin.incarnation, begun(self._recorded(origin), epoch, end))
             try:
-                await asyncio.to_thread(write_epochs, self._files, self._data_path, changed)
+                write_epochs(self._local.files, self._data_path, epochs)
             except OSError as error:
-                raise StreamRefused(next(iter(changed), "-"), f"epochs cannot be recorded: {error}") from error
-            self._epochs = dict(changed)
+                raise StreamRefused(next(iter(ends), "-"), f"epoch {epoch} cannot be recorded: {error}") from error
+            self._epochs, self._written_epochs = dict(epochs), epochs
+        _LOG.info("epoch begun", extra={"fields": {"epoch": epoch, "streams": len(ends)}})
+        return ends
 
-    def lead(self, on_durable: OnDurable) -> None:
-        """From now on syncs wait for ``confirm``; see ``Streams.lead``."""
-        self._commit.send_missing = lambda log, job: on_durable(log.directory.name, job.end)
-        for name, stream in self._others.items():
-            stream.lead(lambda end, name=name: on_durable(name, end))  # type: ignore[misc]
+    def lead(self, leader: Leader) -> None:
+        """From now on syncs wait for ``confirm``; see ``PairStreams.lead``."""
+        self._leader = leader
+        self._reported = {stream.name for stream in self.all() if stream.origin is not None}
+        self._commit.send_missing, self._commit.written = self._synced, self._written
+        for other in self._others.values():
+            other.lead(leader)
+
+    def _written(self, log: PartitionLog) -> None:
+        if log.directory.name in self._reported:  # else its incarnation is not durable yet
+            assert self._leader is not None
+            self._leader.written(log.directory.name, log.end_offset)
+
+    def _synced(self, log: PartitionLog, job: SyncJob) -> None:
+        assert self._leader is not None
+        stream = self._of(log)
+        if stream.name not in self._reported and stream.origin is not None:
+            self._reported.add(stream.name)
+            self._leader.stream_added(stream)
+        self._leader.synced(stream.name, job.end)
+
+    def deleted(self, topic: str, index: int) -> None:
+        """A leader's partition was deleted by an operator."""
+        name = f"{topic}-{index}"
+        if self._leader is not None and name in self._reported:
+            self._reported.discard(name)
+            self._leader.stream_removed(name)
 
     def refuse_waiting(self, reason: str) -> None:
         """Refuse the puts that wait for ``confirm``."""
@@ -172,6 +253,6 @@ class LocalStreams:
 
     def fence(self, reason: str) -> None:
         """Refuse everything that waits for ``confirm``, now and from now on."""
-        for stream in self._others.values():
-            stream.fence(reason)
+        for other in self._others.values():
+            other.fence(reason)
         self._commit.fence(reason)

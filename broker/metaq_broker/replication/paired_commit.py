@@ -32,6 +32,8 @@ class PairedCommit(GroupCommit):
     ) -> None:
         super().__init__(policy_for, is_client_alone=is_client_alone)
         self.send_missing: Carry | None = None
+        self.written: Callable[[PartitionLog], None] | None = None
+        """Called after every append to a log."""
         self._out: dict[PartitionLog, tuple[_Partition, SyncJob]] = {}
         self._impatient: set[_Waiter] = set()
         self._ended = False
@@ -52,6 +54,11 @@ class PairedCommit(GroupCommit):
             callback(NotOnBoth(self._fenced))
         else:
             super().wait_durable(log, end_offset, callback)
+
+    def _schedule(self, partition: _Partition) -> None:
+        super()._schedule(partition)
+        if self.written is not None:
+            self.written(partition.log)
 
     def give_up(self, reason: str) -> None:
         """Refuse the puts that are waiting."""

@@ -9,9 +9,8 @@ from metaq.formats.checksum import crc32
 from metaq.formats.frame_block import FrameBlock
 from metaq_broker.log.files.files import FileHandle
 from metaq_broker.log.partitions.partition_log import PartitionLog
-from metaq_broker.log.partitions.reads import Slice
-from metaq_broker.log.streams.stream import TAIL_BYTES, Origin, Run, StreamDamaged, StreamRefused
-from metaq_broker.log.sync.sync import SyncJob
+from metaq_broker.log.streams.facts import StreamOrigin
+from metaq_broker.log.streams.stream import TAIL_BYTES, StreamBytes, StreamDamaged, StreamRefused
 from metaq_broker.replication.local import CopyRefused, LocalPartitions, append_block, checked_block
 from metaq_broker.replication.paired_commit import PairedCommit
 
@@ -32,12 +31,12 @@ class PartitionStream:
         return f"<PartitionStream {self.name} {self.confirmed_end}..{self.durable_end}..{self.end}>"
 
     @property
-    def origin(self) -> Origin | None:
+    def origin(self) -> StreamOrigin | None:
         job, log = self._commit.pending(self.log), self.log
         # The first sync of a partition writes its incarnation, and the log takes note of that when the sync is settled.
         incarnation = log.incarnation or (job.incarnation if job is not None and job.incarnation_written else None)
         first = log.layout.segments[0]
-        return None if incarnation is None else Origin(self.name, incarnation, first.start, first.first_ordinal)
+        return None if incarnation is None else StreamOrigin(self.name, incarnation, first.start, first.first_ordinal)
 
     @property
     def end(self) -> int:
@@ -54,20 +53,14 @@ class PartitionStream:
 
     # ---- reading
 
-    def read(self, offset: int, bytes_max: int) -> Run:
-        job, goal = self._commit.pending(self.log), self.durable_end
-        if offset == goal:
-            return Run(offset, self._last_file(job), b"")
-        start, handle, limit = self._source(offset, goal, job)
+    def read(self, offset: int, limit: int, bytes_max: int) -> StreamBytes:
+        start, handle, end = self._source(offset, min(limit, self.end))
         wanted = bytes_max
         while True:  # until a frame is complete
-            try:
-                data = handle.pread(min(wanted, limit - offset), offset - start)
-            except OSError as error:
-                raise StreamRefused(self.name, f"offset {offset} cannot be read: {error}") from error
+            data = self._pread(handle, min(wanted, end - offset), offset, start)
             block = self._intact(data, offset)
             if block.count:
-                return Run(offset, start, bytes(block.data) if wanted == bytes_max else block.split()[0])
+                return StreamBytes(offset, start, bytes(block.data) if wanted == bytes_max else block.split()[0])
             if len(data) < wanted:
                 raise StreamDamaged(self.name, offset, f"there is no whole frame at offset {offset}")
             wanted *= 4
@@ -85,51 +78,41 @@ class PartitionStream:
                 raise StreamDamaged(self.name, offset, str(damage)) from damage
             return checked_block(data[: damage.offset - offset], offset, self.name)
 
-    def _last_file(self, job: SyncJob | None) -> int:
-        if job is not None:
-            return job.targets[-1].segment.start
-        segments = self.log.layout.segments
-        return segments[-1].start if segments[-1].named else segments[-2].start
-
-    def _source(self, offset: int, goal: int, job: SyncJob | None) -> tuple[int, FileHandle, int]:
-        """Return the start of the segment with ``offset``, its open file, and the end of its bytes, at most ``goal``.
+    def _source(self, offset: int, limit: int) -> tuple[int, FileHandle, int]:
+        """Return the start of the segment with ``offset``, its open file, and the end of its intact bytes, at most
+        ``limit``.
         """
-        if offset < self.log.readable_end:
-            try:
-                found = self.log.read(offset, goal - offset)
-            except OSError as error:
-                raise StreamRefused(self.name, f"offset {offset} cannot be read: {error}") from error
-            if isinstance(found, Slice):
-                return offset - found.position, found.handle, offset + found.length
-            if offset >= self.log.start_offset:
-                raise StreamDamaged(self.name, offset, f"the bytes from offset {offset} on are quarantined")
-        for target in job.targets if job is not None else ():
-            start, end = target.segment.start, target.segment.start + target.size
-            if start <= offset < end:
-                return start, target.handle, min(goal, end)
-        raise StreamRefused(self.name, f"offset {offset} is not in [{self.log.start_offset}, {goal})")
+        start, handle, end = self._file(offset, limit)
+        if self.log.layout.damage_at(offset) is not None:
+            raise StreamDamaged(self.name, offset, f"the bytes from offset {offset} on are quarantined")
+        return start, handle, self.log.layout.intact_end(offset, end)
 
-    def tail(self) -> int:
-        """Return the CRC-32 of the last ``TAIL_BYTES`` before the durable end, as they are on the disk (blocking).
+    def _file(self, offset: int, limit: int) -> tuple[int, FileHandle, int]:
+        layout = self.log.layout
+        if not layout.start <= offset < limit:
+            raise StreamRefused(self.name, f"offset {offset} is not in [{layout.start}, {limit})")
+        segment = layout.find(offset)
+        try:
+            return segment.start, layout.handle(segment), min(segment.end, limit)
+        except OSError as error:
+            raise StreamRefused(self.name, f"offset {offset} cannot be read: {error}") from error
 
-        Raises:
-            StreamRefused: They cannot be read.
-        """
-        goal, crc = self.durable_end, 0
-        job = self._commit.pending(self.log)
-        offset = max(self.log.start_offset, goal - TAIL_BYTES)
-        while offset < goal:
-            start, handle, limit = self._source(offset, goal, job)
-            try:
-                data = handle.pread(limit - offset, offset - start)
-            except OSError as error:
-                raise StreamRefused(self.name, f"offset {offset} cannot be read: {error}") from error
-            crc, offset = crc32(data, crc), limit
+    def _pread(self, handle: FileHandle, count: int, offset: int, start: int) -> bytes:
+        try:
+            return handle.pread(count, offset - start)
+        except OSError as error:
+            raise StreamRefused(self.name, f"offset {offset} cannot be read: {error}") from error
+
+    def tail(self, end: int) -> int:
+        offset, crc = max(self.log.start_offset, end - TAIL_BYTES), 0
+        while offset < end:
+            start, handle, limit = self._file(offset, min(end, self.end))
+            crc, offset = crc32(self._pread(handle, limit - offset, offset, start), crc), limit
         return crc
 
     # ---- a follower
 
-    def append_copy(self, run: Run) -> None:
+    def append_copy(self, run: StreamBytes) -> None:
         log = self.log
         if run.offset != log.end_offset:
             raise StreamRefused(self.name, f"it ends at {log.end_offset}, and the run begins at {run.offset}")

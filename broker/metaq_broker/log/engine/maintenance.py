@@ -13,14 +13,17 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from metaq.errors import MetaqError
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.files.errors import PartitionRefused
 from metaq_broker.log.partitions.folders import folder_name
+from metaq_broker.log.partitions.log_store import LogStore
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.recovery import RecoveryReport
+from metaq_broker.log.streams.lost_found import Intention
 from metaq_broker.log.sync.group_commit import GroupCommit
 
 _LOG: Final = logging.getLogger(__name__)
@@ -240,6 +243,42 @@ class PartitionMaintenance:
             store = self._stores.store_of(topic)
             await asyncio.to_thread(store.note_lost_end, log.directory.name, loaded.report.lost)
         return log.resume(loaded)
+
+    # ---- followers of a pair
+
+    async def cut(self, topic: str, index: int, intention: Intention) -> None:
+        """Cut the tail of a partition, which a leader does not have; it is out of service meanwhile.
+
+        Raises:
+            MaintenanceRefused: The disk refuses, or another operation is in progress. The partition stays out of
+                service, and the next start finishes the cut.
+        """
+        with self._reserved([(topic, index)]):
+            await self._rework(topic, index, "cut", lambda store: store.cut(topic, index, intention))
+            fault = await self._bring_back(topic, index)
+        if fault is not None:
+            raise MaintenanceRefused(f"partition {folder_name(topic, index)} was cut, but cannot be opened: {fault}")
+
+    async def put_aside(self, topic: str, index: int, incarnation: str, time_ms: int) -> None:
+        """Move a partition to ``lost+found``. Raises as ``cut``."""
+        with self._reserved([(topic, index)]):
+            step = partial(LogStore.put_aside, topic=topic, index=index, incarnation=incarnation, time_ms=time_ms)
+            await self._rework(topic, index, "moved away", step)
+            self._stores.remove_entry(topic, index)
+        self.deleted(topic, index)
+
+    async def _rework(self, topic: str, index: int, done: str, step: Callable[[LogStore], None]) -> None:
+        """Take a partition out of service, and run ``step`` on its files."""
+        store = self._stores.store_of(topic)
+        log = store.take_offline(topic, index, f"partition {folder_name(topic, index)} is being {done}")
+        try:
+            if log is not None:
+                await self._retire(log)
+            await asyncio.to_thread(step, store)
+        except OSError as error:
+            stopped = self._stopped(done, topic, index, error, ())
+            store.take_offline(topic, index, str(stopped))
+            raise stopped from error
 
     # ---- steps
 

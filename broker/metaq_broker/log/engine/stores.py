@@ -21,6 +21,7 @@ from metaq_broker.log.partitions.log_store import LogStore
 from metaq_broker.log.partitions.losses import Loss
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.operate.config.configuration import BrokerConfig
+from metaq_broker.operate.config.replication import PairConfig
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ class TopicStores:
                 lambda topic: settings,
                 verify=system.verify_at_start,
                 load_threads=threads,
+                follows=isinstance(self._config.role, PairConfig),
             )
         except OSError as error:
             raise DataFolderFailed(path, error) from error

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from metaq.formats.topic_names import storage_fault
@@ -43,7 +44,9 @@ from metaq_broker.log.partitions.folders import (
 from metaq_broker.log.partitions.loading import LogSettings, Verify
 from metaq_broker.log.partitions.losses import FOLDER, Loss, Losses, LostEnd, find_lost_end, loss_of_end
 from metaq_broker.log.partitions.partition_log import PartitionLog
+from metaq_broker.log.partitions.tail_files import PartitionTail
 from metaq_broker.log.segments.segment import find_segment_files
+from metaq_broker.log.streams import lost_found
 
 LOCK_NAME = ".lock"
 TRANSACTIONS_NAME = "transactions"
@@ -85,11 +88,13 @@ class LogStore:
         verify: Verify = "tail",
         load_threads: int = 1,
         open_files_max: int = OPEN_HANDLES_MAX,
+        follows: bool = False,
     ) -> LogStore:
         """Lock the folder, created if necessary, and open every partition in it, ``load_threads`` at a time.
 
         ``verify`` is for partitions that were not closed cleanly; ``full`` is for all. ``open_files_max`` limits the
-        files kept open besides one per partition. A partition that cannot be opened is listed in ``refused``; the
+        files kept open besides one per partition. ``follows``: a leader's bytes may be appended, whose segments may
+        begin elsewhere than an empty last one. A partition that cannot be opened is listed in ``refused``; the
         others are loaded.
 
         Raises:
@@ -99,14 +104,15 @@ class LogStore:
         files.make_folders(data_path)
         store = cls(files, clock, data_path, settings_for, _lock(files, data_path), open_files_max)
         try:
-            store._load(verify, load_threads)
+            store._load(verify, load_threads, follows=follows)
         except BaseException:
             store.close(clean=False)
             raise
         return store
 
-    def _load(self, verify: Verify, load_threads: int) -> None:
+    def _load(self, verify: Verify, load_threads: int, *, follows: bool) -> None:
         self._finish_deletions()
+        faults = self._finish_cuts()
         clean = read_clean_mark(self._files, self.data_path)
         noted = read_durable_ends(self._files, self.data_path)
         self.last_used_ms = self._last_used_ms()
@@ -115,7 +121,11 @@ class LogStore:
 
         def load_one(key: PartitionKey) -> PartitionLog | str:
             directory = self._directory(*key)
+            if directory.name in faults:
+                return faults[directory.name]
             try:
+                if follows:
+                    PartitionTail(self._files, directory, lambda: None).drop_empty()
                 known = known_ends(self._files, directory, clean.get(directory.name), noted.get(directory.name))
                 self._out_of_service[directory.name] = noted.get(directory.name), known
                 trusted = verify != "full" and self._unchanged(directory, clean.get(directory.name))
@@ -159,6 +169,24 @@ class LogStore:
                 "the rest of a deleted partition cannot be removed", extra={"fields": {"reason": error}}
             )
 
+    def _finish_cuts(self) -> dict[str, str]:
+        """Finish cuts that a crash has interrupted; return the partitions where that is not possible, and why."""
+        faults = {}
+        for name in lost_found.unfinished(self._files, self.data_path):
+            if not _is_partition(name) or not self._files.is_dir(self.data_path / name):
+                continue
+            tail = PartitionTail(self._files, self.data_path / name, partial(self._forget_noted, name))
+            try:
+                lost_found.finish_cuts(self._files, self.data_path, name, tail)
+            except (OSError, lost_found.IntentionDamaged) as error:
+                faults[name] = str(error)
+        return faults
+
+    def _forget_noted(self, name: str) -> None:
+        noted = read_durable_ends(self._files, self.data_path)
+        if noted.pop(name, None) is not None:
+            durable_ends.write_durable_ends(self._files, self.data_path, noted)
+
     def _partition_keys(self) -> Iterable[PartitionKey]:
         for name in self._files.listdir(self.data_path):
             if not self._files.is_dir(self.data_path / name):
@@ -166,7 +194,9 @@ class LogStore:
             try:
                 yield parse_folder_name(name)
             except ValueError:
-                if name not in (TRANSACTIONS_NAME, KEYS_NAME) and not name.endswith(DELETED_SUFFIX):
+                if name not in (TRANSACTIONS_NAME, KEYS_NAME, lost_found.FOLDER_NAME) and not name.endswith(
+                    DELETED_SUFFIX
+                ):
                     fields = {"folder": self.data_path / name}
                     _LOGGER.warning("not a partition's folder, left alone", extra={"fields": fields})
 
@@ -314,8 +344,7 @@ class LogStore:
     def delete_folder(self, topic: str, index: int) -> None:
         """Remove the folder of a withdrawn partition; see ``folders.delete_folder`` (blocking; any thread)."""
         directory = self._directory(topic, index)
-        self._out_of_service.pop(directory.name, None)
-        self._ends.forget([directory.name])
+        self._forget_ends(directory.name)
         delete_folder(self._files, directory)
 
     def rename_folder(self, topic: str, index: int, new_index: int) -> None:
@@ -326,6 +355,24 @@ class LogStore:
         rename_folder(self._files, old, new)
         if known is not None:
             self._out_of_service[new.name] = known
+
+    def cut(self, topic: str, index: int, intention: lost_found.Intention) -> None:
+        """Cut the tail of a withdrawn partition; see ``lost_found`` (blocking; any thread). Raises ``OSError``."""
+        directory = self._directory(topic, index)
+        tail = PartitionTail(self._files, directory, partial(self._forget_ends, directory.name))
+        lost_found.cut_tail(self._files, self.data_path, directory.name, tail, intention)
+        self._losses.acknowledge(directory.name)
+
+    def put_aside(self, topic: str, index: int, incarnation: str, time_ms: int) -> None:
+        """Move a withdrawn partition to ``lost+found`` (blocking; any thread). Raises ``OSError``."""
+        directory = self._directory(topic, index)
+        self._forget_ends(directory.name)
+        lost_found.put_aside(self._files, self.data_path, directory, incarnation, time_ms)
+        self._losses.acknowledge(directory.name)
+
+    def _forget_ends(self, name: str) -> None:
+        self._out_of_service.pop(name, None)
+        self._ends.forget([name])
 
     def has_folder(self, topic: str, index: int) -> bool:
         """Return whether the partition is on the disk, in service or not."""

@@ -37,15 +37,13 @@ class PartitionTail:
         self._forget()
 
     def cut(self, offset: int) -> None:
-        """Remove what begins at or behind ``offset`` from the newest on, except a first segment; shorten the last one.
-        """
+        """Remove what begins at or behind ``offset``, newest first, except a first segment; shorten the last one."""
         segments = self._segments()
-        for number, (segment, end) in reversed(list(enumerate(segments))):
-            if segment.start >= offset and number:
-                self._remove(segment)
-            elif end > offset:
-                self._shorten(segment.path, max(0, offset - segment.start))
-                self._shorten_index(segment.start, offset)
+        while len(segments) > 1 and segments[-1][0].start >= offset:
+            self._remove(segments.pop()[0])
+        for segment, _ in segments[-1:]:
+            self._shorten(segment.path, max(0, offset - segment.start))
+            self._shorten_index(segment.start, offset)
         self._clip_damage(offset)
         failed_sync = read_failed_sync(self._files, self._directory)
         if failed_sync is not None and failed_sync > offset:  # else it still says what was not durable
@@ -83,13 +81,11 @@ class PartitionTail:
         if known is not None and clipped != known:
             write_quarantine(self._files, self._directory, clipped)
 
+    def drop_empty(self) -> None:
+        """Remove segments without a byte from the end, except the first: a leader may not have begun one there.
 
-def drop_empty_segments(files: Files, directory: Path) -> None:
-    """Remove segments without a byte from the end of a closed partition, except its first (blocking).
-
-    A leader may not have begun a segment there, and a follower begins one when it gets its first byte.
-
-    Raises:
-        OSError: The disk refuses.
-    """
-    PartitionTail(files, directory, lambda: None).drop_empty()
+        A follower begins a segment with its first byte.
+        """
+        segments = self._segments()
+        while len(segments) > 1 and segments[-1][0].start == segments[-1][1]:
+            self._remove(segments.pop()[0])

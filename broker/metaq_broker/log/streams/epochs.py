@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.files.sealed_files import seal, unseal
-from metaq_broker.log.streams.stream import Epochs, EpochLine
+from metaq_broker.log.streams.facts import Epochs, EpochStart
 
 FILE_NAME: Final = "stream-epochs"
 _TITLE: Final = "metaq-stream-epochs 1"
@@ -54,14 +54,14 @@ def read_epochs(files: Files, data_path: Path) -> dict[str, StreamEpochs] | None
     path = data_path / FILE_NAME
     if not files.exists(path):
         return None
-    found: dict[str, tuple[str, list[EpochLine]]] = {}
+    found: dict[str, tuple[str, list[EpochStart]]] = {}
     try:
         for line in unseal(_TITLE, files.read_bytes(path)):
             epoch, start, incarnation, name = line.split(" ", 3)
             known, epochs = found.setdefault(name, (incarnation, []))
             if known != incarnation:
                 raise ValueError(f"it has two incarnations of stream {name}")
-            epochs.append(EpochLine(int(epoch), int(start)))
+            epochs.append(EpochStart(int(epoch), int(start)))
         for name, (_, epochs) in found.items():
             check_epochs(name, epochs)
     except ValueError as error:
@@ -69,7 +69,7 @@ def read_epochs(files: Files, data_path: Path) -> dict[str, StreamEpochs] | None
     return {name: StreamEpochs(incarnation, tuple(epochs)) for name, (incarnation, epochs) in found.items()}
 
 
-def check_epochs(name: str, epochs: Sequence[EpochLine]) -> None:
+def check_epochs(name: str, epochs: Sequence[EpochStart]) -> None:
     """Check that epochs and starts ascend.
 
     Raises:
@@ -96,15 +96,10 @@ def write_epochs(files: Files, data_path: Path, streams: Mapping[str, StreamEpoc
 
 def begun(epochs: Epochs, epoch: int, end: int) -> Epochs:
     """Return the epochs of a stream that ends at ``end`` when ``epoch`` begins; epochs without bytes are left out."""
-    return (*(each for each in epochs if each.start < end and each.epoch < epoch), EpochLine(epoch, end))
+    return (*(each for each in epochs if each.start < end and each.epoch < epoch), EpochStart(epoch, end))
 
 
 def kept(epochs: Epochs, start: int) -> Epochs:
     """Return the epochs of a stream that begins at ``start`` by now: those that ended before it are left out."""
     first = max((number for number, each in enumerate(epochs) if each.start <= start), default=0)
     return tuple(epochs[first:])
-
-
-def cut(epochs: Epochs, end: int) -> Epochs:
-    """Return the epochs of a stream that was cut at ``end``."""
-    return tuple(each for each in epochs if each.start < end)

@@ -2,8 +2,8 @@
 
 A *stream* is a named, append-only sequence of bytes that begins at ``start`` and ends at ``end``: a partition, the
 journal of transactions, the state of RocketMQ's clients. Its bytes are whole records (frames of a partition), stored in
-files that begin at the same offsets on both brokers. ``read`` and ``append_copy`` carry them unchanged, so a copy is the
-same files again.
+files that begin at the same offsets on both brokers. ``read`` and ``append_copy`` carry them unchanged, so a copy has
+the same files.
 
 Three ends, each at most the next::
 
@@ -14,11 +14,6 @@ Three ends, each at most the next::
 On a follower nothing waits for others, so its ``confirmed_end`` is its ``durable_end``; it serves neither. On a leader
 a sync stays pending until ``confirm``: appends meanwhile go with the next one.
 
-*Epochs* divide a stream by the leader that appended. Every stream begins with the line ``(0, 0)``: the epoch in which
-its incarnation was created counts as 0. A leader adds the line ``(epoch, end)`` to every stream when its epoch begins.
-So two copies of one incarnation have the same bytes up to the end of the last epoch that both have. Lines at or behind
-``end`` have no bytes yet; lines of epochs that ended before ``start`` are left out.
-
 Source: docs/replication.md; docs/log-format.md, "A member of a pair".
 """
 
@@ -28,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from metaq.errors import MetaqError
+from metaq_broker.log.streams.facts import Epochs, StreamFacts, StreamOrigin
 
 JOURNAL: Final = "transactions"
 """Name of the stream of the transaction journal. A partition's is its folder's, ``TOPIC-INDEX``."""
@@ -36,32 +32,7 @@ STATE: Final = "rocketmq-state"
 """Name of the stream of the state of RocketMQ's clients."""
 
 
-class EpochLine(NamedTuple):
-    """``start`` is the offset of the first byte that the leader of ``epoch`` appended."""
-
-    epoch: int
-    start: int
-
-
-Epochs = Sequence[EpochLine]
-"""Epochs ascend, starts never descend."""
-
-FIRST_LINE: Final = EpochLine(0, 0)
-
-
-class Origin(NamedTuple):
-    """How a copy of a stream begins: at byte ``start``, with ``ordinal`` messages before it (0 if it has none).
-
-    ``incarnation`` is 32 hex digits; another one is another stream, whatever its name.
-    """
-
-    name: str
-    incarnation: str
-    start: int
-    ordinal: int = 0
-
-
-class Run(NamedTuple):
+class StreamBytes(NamedTuple):
     """Whole records, at least one, from byte ``offset`` on, all in the file that begins at ``file_start``."""
 
     offset: int
@@ -92,14 +63,18 @@ class StreamDamaged(StreamRefused):
         self.offset = offset
 
 
-class Stream(Protocol):
+TAIL_BYTES: Final = 4096
+"""How many bytes before its end ``StreamFacts.tail`` covers, at most."""
+
+
+class PairStream(Protocol):
     """One stream of this broker, for the event loop."""
 
     @property
     def name(self) -> str: ...
 
     @property
-    def origin(self) -> Origin | None:
+    def origin(self) -> StreamOrigin | None:
         """Return how a copy begins; ``None`` while the incarnation is not durable: then nothing may be sent."""
 
     @property
@@ -111,11 +86,11 @@ class Stream(Protocol):
     @property
     def confirmed_end(self) -> int: ...
 
-    def read(self, offset: int, limit: int, bytes_max: int) -> Run:
+    def read(self, offset: int, limit: int, bytes_max: int) -> StreamBytes:
         """Return written records of one file from ``offset`` on: about ``bytes_max`` bytes, at least one record.
 
-        ``offset`` and ``limit`` are record boundaries, at most ``end``; the run ends at or before ``limit``. Records are
-        checked, so damage is never sent. Blocks for one read of the disk.
+        ``offset`` and ``limit`` are record boundaries, at most ``end``; the run ends at or before ``limit``. Records
+        are checked, so damage is never sent. Blocks for one read of the disk.
 
         Raises:
             StreamDamaged: The bytes at ``offset`` are damaged here.
@@ -131,7 +106,7 @@ class Stream(Protocol):
             StreamRefused: They cannot be read.
         """
 
-    def append_copy(self, run: Run) -> None:
+    def append_copy(self, run: StreamBytes) -> None:
         """Append a run of the leader's; it must begin at ``end``. Nothing is stored after an error.
 
         Raises:
@@ -151,13 +126,10 @@ class Stream(Protocol):
         """
 
 
-TAIL_BYTES: Final = 4096
-
-
 class Leader(Protocol):
     """What a leader's streams report, each on the event loop. ``confirm`` may be called before a call returns."""
 
-    def stream_added(self, stream: Stream) -> None:
+    def stream_added(self, stream: PairStream) -> None:
         """A stream was created; its ``origin`` is known, and nothing of it was reported yet."""
 
     def stream_removed(self, name: str) -> None:
@@ -170,37 +142,41 @@ class Leader(Protocol):
         """A stream is durable up to ``end``; it waits for ``confirm(end)``."""
 
 
-class Streams(Protocol):
+class PairStreams(Protocol):
     """All streams of this broker."""
 
-    def all(self) -> Sequence[Stream]: ...
+    def all(self) -> Sequence[PairStream]: ...
 
-    def get(self, name: str) -> Stream | None: ...
+    def get(self, name: str) -> PairStream | None: ...
 
     def epochs(self, name: str) -> Epochs:
         """Return the epochs of a stream that exists."""
 
-    # ---- a follower; every method is durable when it returns, and raises ``StreamRefused`` if the disk refuses
+    def facts(self) -> Mapping[str, StreamFacts]:
+        """Return all streams whose incarnation is durable, with their durable ends (blocking: reads their tails)."""
 
-    async def create(self, origin: Origin, epochs: Epochs) -> None:
-        """Create an empty copy. There is no stream of that name."""
+    # ---- a follower; what returns is durable
 
-    async def set_aside(self, name: str, reason: str) -> None:
-        """Move a whole stream to ``lost+found``."""
+    async def cut(self, cuts: Mapping[str, int | None], epoch: int, master: str) -> None:
+        """Copy the bytes of each stream from its offset on to ``lost+found``, then cut them; ``None``: all of it.
 
-    async def cut(self, name: str, end: int, epoch: int, master: str) -> None:
-        """Copy the bytes from ``end`` on to ``lost+found``, then cut them: ``master``, of ``epoch``, has none of them.
+        ``master``, the leader of ``epoch``, has none of them. A stream of which nothing can be kept is gone afterwards.
 
-        The stream may have been put aside afterwards if nothing of it can be kept: then ``get`` returns ``None``.
+        Raises:
+            StreamRefused: The disk refuses: the broker must be opened again, which finishes what was begun.
         """
 
-    async def store_epochs(self, name: str, epochs: Epochs) -> None:
-        """Replace the epochs of a stream."""
+    async def adopt(self, streams: Mapping[str, tuple[StreamOrigin, Epochs]]) -> None:
+        """Create empty copies of the streams that do not exist, and replace the epochs of all.
+
+        Raises:
+            StreamRefused: The disk refuses, or a stream exists in another incarnation.
+        """
 
     # ---- a leader
 
     async def begin_epoch(self, epoch: int) -> Mapping[str, int]:
-        """Add the line ``(epoch, end)`` to every stream, durably; return the ends.
+        """Add the entry ``(epoch, end)`` to every stream, durably; return the ends.
 
         No stream is appended to between the moment of these ends and the return.
 
