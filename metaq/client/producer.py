@@ -9,8 +9,9 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from metaq.backends.metaq.batch_writer import RETRIES
-from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.pool import SessionPool, pair_policy
 from metaq.backends.metaq.puts import Receipt, encode_block, put, put_batch
+from metaq.backends.metaq.session import Session
 from metaq.client.partitioners import Partitioner, by_key, one_at_a_time
 from metaq.client.records import Sent, bytes_of, require_list, require_topic
 from metaq.client.sending.batches import OpenBatches
@@ -31,6 +32,7 @@ from metaq.discovery.base import Directory
 from metaq.errors import MetaqError, SendFailed, TopicNotFound
 from metaq.formats.frames import encode_message, walk
 from metaq.model import Address, Message, Partition, Xid
+from metaq.net.retry import RetryPolicy, persist
 from metaq.sizes import parse_size
 
 __all__ = ["Producer", "Receipt", "encode_block", "put", "put_batch"]
@@ -271,8 +273,8 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         try:
             with ExitStack() as stack:
                 for address, some in self._by_address(topic, blocks).items():
-                    session = stack.enter_context(self._pool.lease(address))
-                    writers.append(BlockWriter(session, topic, some, self._retries))
+                    session, policy = self._connected(stack, address)
+                    writers.append(BlockWriter(session, topic, some, policy))
                     writers[-1].write()
                 for writer in writers:
                     writer.flush()
@@ -284,6 +286,13 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         for block in blocks if failure is not None else ():
             settle_block(block, None, failure)  # blocks that no writer got
         return failure
+
+    def _connected(self, stack: ExitStack, address: Address) -> tuple[Session, RetryPolicy]:
+        """Lease a session, and return how often its blocks are sent again. The next master of a pair is waited for."""
+        if not self._pool.members.is_member(address):
+            return stack.enter_context(self._pool.lease(address)), RetryPolicy(self._retries)
+        policy = pair_policy(self._retries, self._pool.timeouts)
+        return persist(lambda: stack.enter_context(self._pool.lease(address)), policy, self._pool.clock), policy
 
     def _by_address(self, topic: str, blocks: Iterable[Block]) -> dict[Address, list[Block]]:
         addresses, found = self._route(topic).addresses, dict[Address, list[Block]]()

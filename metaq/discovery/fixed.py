@@ -1,4 +1,7 @@
-"""A directory from a list of addresses: every broker is asked for its id and its partitions. Needs no ZooKeeper."""
+"""A directory from a list of addresses: every broker is asked for its id and its partitions. Needs no ZooKeeper.
+
+Both members of a pair may be in the list; its master is asked, whichever it is.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ class FixedDirectory(SurveyedDirectory):
             raise ValueError(f"addresses: expected at least one broker, for example {ports.METAQ_HERE}")
         super().__init__(pool)
         self._named = list(dict.fromkeys(addresses))
+        pool.members.name(self._named)
 
     def _addresses(self, topics: Collection[str] | None = None) -> Sequence[Address]:
         return self._named

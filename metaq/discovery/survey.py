@@ -20,8 +20,9 @@ from metaq.discovery.stats import (
     parse_offsets,
     parse_topics,
 )
-from metaq.errors import DirectoryConflict, MetaqError, ProtocolError
+from metaq.errors import DirectoryConflict, MetaqError, NotMaster, ProtocolError
 from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
+from metaq.protocols.text.pair import PairFacts, parse_pair
 
 _OFFSETS: Final = "offsets"
 _INCARNATIONS: Final = "incarnations"
@@ -89,7 +90,9 @@ class SurveyedDirectory(Directory):
         wanted = None if topics is None else set(topics)
         for address in self._addresses(wanted):
             try:
-                answers.append(self._ask_or_slave(address))
+                answer = self._ask_or_slave(address)
+                if all(answer.address != other.address for other in answers):
+                    answers.append(answer)
             except MetaqError as error:
                 if not error.retryable:
                     raise
@@ -170,12 +173,17 @@ def survey(pool: SessionPool, addresses: Iterable[Address], choose: Choose) -> l
     Raises:
         DirectoryConflict: Two of them are the same broker, or a broker and its slave.
     """
-    found = [ask(pool, address, choose) for address in addresses]
-    seen: dict[int, Address] = {}
-    for broker in found:
-        if (other := seen.setdefault(broker.info.broker_id, broker.address)) != broker.address:
-            raise DirectoryConflict(broker.info.broker_id, [str(other), str(broker.address)])
-    return found
+    seen: dict[int, SurveyAnswers] = {}
+    for address in addresses:
+        broker = ask(pool, address, choose)
+        other = seen.setdefault(broker.info.broker_id, broker)
+        if other.address == broker.address:
+            continue
+        if other.pair is None or broker.pair is None:
+            raise DirectoryConflict(broker.info.broker_id, [str(other.address), str(broker.address)])
+        if broker.pair.epoch > other.pair.epoch:  # the other one was not told yet that it is not the master any more
+            seen[broker.info.broker_id] = broker
+    return list(seen.values())
 
 
 class SurveyAnswers:
@@ -184,6 +192,7 @@ class SurveyAnswers:
     def __init__(self, address: Address, texts: dict[str, str]) -> None:
         self.address, self._texts = address, texts
         self.info: BrokerInfo = self.read("", parse_broker)
+        self.pair: PairFacts | None = self.read("", parse_pair)
 
     def read(self, item: str, parse: Callable[[str], _Parsed]) -> _Parsed:
         """Parse the text of ``item``. The broker's address is added to a ``ProtocolError``."""
@@ -210,13 +219,29 @@ def _stats_item(session: Session) -> Sequence[str]:
 
 
 def ask(pool: SessionPool, address: Address, choose: Choose) -> SurveyAnswers:
-    """Ask one broker for its id and for the items that ``choose`` names, in one round trip.
+    """Ask one broker for its id and for the items that ``choose`` names, in one round trip. The master of a pair
+    answers for both members.
 
     The id of a broker does not change while a connection lasts, so it is asked for once per connection.
+
+    Raises:
+        NotMaster: The pair of ``address`` has no master that can be reached at the moment.
     """
+    answers = _ask_there(pool, address, choose)
+    if answers.pair is None or answers.pair.is_master:
+        return answers
+    moved = pool.members.look(answers.address)
+    if moved != answers.address:
+        answers = _ask_there(pool, moved, choose)
+        if answers.pair is None or answers.pair.is_master:
+            return answers
+    raise NotMaster(answers.address, "stats", f"it is not the master of its pair, nor is {answers.pair.other}")
+
+
+def _ask_there(pool: SessionPool, address: Address, choose: Choose) -> SurveyAnswers:
     with pool.lease(address) as session:
         known = {"": session.notes[""]} if choose is _stats_item and "" in session.notes else {}
         texts = session.stats([item for item in ("", *choose(session)) if item not in known])
-        if not known:
+        if not known and "slave true" not in texts[""]:  # a slave may be promoted while the connection lasts
             session.notes[""] = texts[""]
-    return SurveyAnswers(address, known | texts)
+    return SurveyAnswers(session.address, known | texts)

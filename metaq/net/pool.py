@@ -86,7 +86,7 @@ class Pool(Generic[S]):
             ConnectionFailed, DeadlineExceeded: No session is idle and no new one can be opened.
         """
         self.check_open()
-        process = os.getpid()
+        process, address = os.getpid(), self._place(address)
         session = self._take_idle(address)
         if session is None:
             session = self._open(address, until_s)
@@ -100,6 +100,10 @@ class Pool(Generic[S]):
             self._put_back(session)
         else:
             session.close("belongs to the parent process")
+
+    def _place(self, address: Address) -> Address:
+        """Return the address to connect to for ``address``."""
+        return address
 
     def _open(self, address: Address, until_s: float | None) -> S:
         return self._connect(address)

@@ -30,12 +30,14 @@ _log = logging.getLogger(__name__)
 class RetryPolicy:
     """Up to ``retries`` retries in a row (0 = none); the first after ``retry_interval_s``, then doubling.
 
-    For a server that is away (``MetaqError.away``), retries continue until ``wait_s`` after the first failure.
+    For a server that is away (``MetaqError.away``), retries continue until ``wait_s`` after the first failure. No pause
+    is longer than ``pause_s_max``.
     """
 
     retries: int = 5
     retry_interval_s: float = 0.2
     wait_s: float = 0.0
+    pause_s_max: float = PAUSE_S_MAX
 
     def __post_init__(self) -> None:
         if self.retries < 0:
@@ -113,7 +115,9 @@ class Attempts:
             self._failing_since_s = self._clock.monotonic()
         if self._failures >= self._policy.retries and not self._waits(error):
             raise error
-        pause_s = min(self._policy.retry_interval_s * 2 ** min(self._failures, _DOUBLINGS_MAX), PAUSE_S_MAX)
+        pause_s = min(
+            self._policy.retry_interval_s * 2 ** min(self._failures, _DOUBLINGS_MAX), self._policy.pause_s_max
+        )
         if self._limit is not None and self._clock.monotonic() + pause_s >= self._limit.until_s:
             raise error
         self._failures += 1

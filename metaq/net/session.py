@@ -174,7 +174,7 @@ class RequestSession(ABC, Generic[Request, Response]):
             if isinstance(error, ConnectionFailed | ProtocolError):
                 self._require_kind()
             if isinstance(error, ConnectionFailed):
-                raise ConnectionFailed(self.address, action, error.reason) from error
+                raise type(error)(self.address, action, error.reason) from error
             if isinstance(error, DeadlineExceeded):
                 raise DeadlineExceeded(self.address, action, timeout_s) from error
             if isinstance(error, ProtocolError):

@@ -45,6 +45,7 @@ from metaq.protocols.text.extensions import (
     EXT_TIMESTAMP,
     version_text,
 )
+from metaq.protocols.text.pair import NOT_MASTER, PairFacts, pair_lines, with_pair
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory_partition import MemoryPartition
 from metaq.testing.memory_transactions import MemoryTransactions
@@ -80,6 +81,8 @@ class MemoryBroker:
         self.commands: list[Command] = []
         self.incarnation = 1
         self.running = True
+        self.pair: PairFacts | None = None
+        """Set for a member of a pair; one that is not the master answers ``stats`` and ``version`` only."""
 
     def kill(self) -> None:
         """Cut all connections and refuse new ones. Messages are kept."""
@@ -112,6 +115,8 @@ class MemoryBroker:
     def answer(self, command: Command) -> Reply | None:
         """The reply, or ``None`` where the broker closes the connection without one."""
         self._note(command)
+        if self._is_follower and not isinstance(command, Stats | Version):
+            return self._not_master(command)
         match command:
             case Get():
                 return self._get(command)
@@ -125,7 +130,7 @@ class MemoryBroker:
                 return self._offset(command)
             case Version(opaque):
                 version = version_text("0", sorted(self.extensions)) if self.extensions else "1.4.6.3-SNAPSHOT"
-                return Result(200, version, opaque)
+                return Result(200, version if self.pair is None else with_pair(version, self.pair.other), opaque)
             case Stats(item, opaque):
                 return Result(200, self._stats(item), opaque)
             case _:
@@ -136,15 +141,22 @@ class MemoryBroker:
         match command:
             case Quit():
                 return None
-            case TransactionCommand():
+            case TransactionCommand() if not self._is_follower:
                 self._note(command)
                 step = self.transactions.step(command, connection)
                 return b"" if step is None else encode(step)
-            case Put(transaction=key) | PutBatch(transaction=key) if key is not None:
+            case Put(transaction=key) | PutBatch(transaction=key) if key is not None and not self._is_follower:
                 self._note(command)
                 return encode(self._put_in_transaction(command, key, connection))
         reply = self.answer(command)
         return None if reply is None else encode(reply)
+
+    @property
+    def _is_follower(self) -> bool:
+        return self.pair is not None and not self.pair.is_master
+
+    def _not_master(self, command: Command) -> Reply | None:
+        return None if isinstance(command, Quit) else Result(403, f"{NOT_MASTER}ask the other one", command.opaque)
 
     def _note(self, command: Command) -> None:
         self.commands.append(command)
@@ -261,7 +273,9 @@ class MemoryBroker:
         stores = sorted(self.partitions.items())
         match item:
             case "":
-                lines = ["pid 1", f"broker_id {self.broker_id}", "port 8123", f"slave {str(self.slave).lower()}"]
+                slave = self.slave or self._is_follower
+                lines = ["pid 1", f"broker_id {self.broker_id}", "port 8123", f"slave {str(slave).lower()}"]
+                lines += [] if self.pair is None else pair_lines(self.pair.other, self.pair.epoch)
             case "offsets":
                 lines = [f"{t} part {p} min_offset {s.start} max_offset {s.end}" for (t, p), s in stores]
             case "incarnations" if EXT_INCARNATION in self.extensions:

@@ -41,11 +41,7 @@ _OTHERS: Final = (
     ("slave", SlaveConfig, "A second broker with the same messages; at most one of these four sections."),
     ("samsa", SamsaConfig, ""),
     ("gregor", GregorConfig, ""),
-    (
-        "pair",
-        PairConfig,
-        "A pair that elects its master: the same section in both files, each with the other's address.",
-    ),
+    ("pair", PairConfig, "A pair that elects its master: both members have this section, each names the other."),
 )
 
 

@@ -2,7 +2,9 @@
 
 A broker may answer in any order (a Java broker does, from its thread pools), so only the opaque identifies the request.
 After an error in the middle of an exchange it is unknown which reply is next; the session is then closed and stays
-closed until ``reopen``. A refusal (code other than 200) is an ordinary reply and closes nothing.
+closed until ``reopen``. A refusal (code other than 200) is an ordinary reply and closes nothing. There is one
+exception: a member of a pair refuses everything while it is not the master, so the next session is opened with the
+master.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from metaq.errors import BrokerError
+from metaq.backends.metaq.pair_members import PairMembers
+from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, NotMaster
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.identification import METAQ
@@ -43,6 +46,7 @@ from metaq.protocols.text.commands import (
 from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 from metaq.protocols.text.encode import encode, encode_put_batch_line
 from metaq.protocols.text.extensions import extensions_of
+from metaq.protocols.text.pair import pair_of, parse_pair, refuses_as_no_master
 
 OUTSTANDING_MAX: Final = 256
 """Most requests of one session that were posted and not yet waited for."""
@@ -63,6 +67,9 @@ _OWN_BODY_BYTES_MIN: Final = 128 << 10
 """Shortest body that is received into the session's own buffer: one copy when it is complete, and no allocation for
 each piece.
 """
+SILENT_LOOK_S: Final = 1.0
+"""Seconds without a byte from a member of a pair, after which the other one is asked whether it is the master now."""
+
 _HEAD_BYTES: Final = 4 << 10
 """Bytes received at a time while buffers wait for bodies: the line in front of one, so that little is copied twice."""
 
@@ -73,9 +80,16 @@ class Session(RequestSession[Command, Reply | Filled]):
     protocol, server, response, kind = "MetaQ's protocol", "broker", "reply", METAQ
     _decoder: ReplyDecoder
 
-    def __init__(self, address: Address, timeouts: Timeouts, transport: Transport, clock: Clock) -> None:
+    def __init__(
+        self,
+        address: Address,
+        timeouts: Timeouts,
+        transport: Transport,
+        clock: Clock,
+        members: PairMembers | None = None,
+    ) -> None:
         super().__init__(address, timeouts, clock)
-        self._transport = transport
+        self._transport, self._members = transport, members
         self.locate: Callable[[Address], Address] | None = None
         """Returns the broker's current address for a failed one; ``None``: unchanged. Set by the lessee."""
         self._sent = itertools.count()
@@ -90,13 +104,14 @@ class Session(RequestSession[Command, Reply | Filled]):
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         transport: Transport = TCP,
         clock: Clock = SYSTEM_CLOCK,
+        members: PairMembers | None = None,
     ) -> Session:
-        """Open a connection.
+        """Open a connection. ``members``: what is known about pairs, shared by all sessions of a pool.
 
         Raises:
             ConnectionFailed, DeadlineExceeded: There is no broker, or it does not answer within ``timeouts.connect_s``.
         """
-        return cls(address, timeouts, transport, clock)
+        return cls(address, timeouts, transport, clock, members)
 
     def text_of(self, reply: Reply, command: Command) -> str:
         """Return the text of a reply to ``command`` with code 200.
@@ -122,8 +137,8 @@ class Session(RequestSession[Command, Reply | Filled]):
         """Facts about the broker that users of the session cache while the connection lasts."""
 
     def reopen(self) -> None:
-        """Close the connection and open a new one, to the address that ``locate`` returns; requests in flight are
-        dropped.
+        """Close the connection and open a new one, to the address that ``locate`` returns, or to the master of the
+        broker's pair; requests in flight are dropped.
 
         Raises:
             ConnectionFailed, DeadlineExceeded: As ``connect``; the session is then still closed.
@@ -132,6 +147,8 @@ class Session(RequestSession[Command, Reply | Filled]):
         self.close("reopened")
         if self.locate is not None:
             self.address = self.locate(self.address)
+        elif self._members is not None:
+            self.address = self._members.look(self.address)
         self._open()
 
     @property
@@ -139,6 +156,9 @@ class Session(RequestSession[Command, Reply | Filled]):
         """Return the text of the broker's version; asked once per connection."""
         if self._version is None:
             self._version = self.ask(Version(0))
+            other = pair_of(self._version)
+            if other is not None and self._members is not None:
+                self._members.note(self.address, other)
         return self._version
 
     @property
@@ -173,7 +193,11 @@ class Session(RequestSession[Command, Reply | Filled]):
         """Return the answers to ``stats ITEM`` for each item; the requests are pipelined. Raises as ``ask``."""
         commands = {item: Stats(item, 0) for item in items}
         opaques = {item: self.post(command) for item, command in commands.items()}
-        return {item: self.text_of(self.wait(opaques[item]), command) for item, command in commands.items()}
+        texts = {item: self.text_of(self.wait(opaques[item]), command) for item, command in commands.items()}
+        facts = parse_pair(texts[""]) if "" in texts and self._members is not None else None
+        if facts is not None and self._members is not None:
+            self._members.note_facts(self.address, facts)
+        return texts
 
     def post(self, command: Command, timeout_s: float | None = None, buffer: memoryview | None = None) -> int:
         """Send ``command`` under a new opaque and return the opaque; collect the reply with ``wait``.
@@ -278,12 +302,32 @@ class Session(RequestSession[Command, Reply | Filled]):
             self._receive_first(deadline)
             reply = self._decoder.next_reply()
         assert isinstance(reply, Result | Value | Filled)
+        if refuses_as_no_master(reply):
+            if self._members is not None:
+                self._members.forget(self.address)
+            raise NotMaster(self.address, "receive", reply.text)
         buffer = self._buffers.pop(reply.opaque, None)
         if buffer is None and isinstance(reply, Filled):
             reply = Value(bytes(self._own_body[: reply.size]), reply.opaque)
         self._take(reply.opaque, reply)
 
     def _receive(self, deadline: float) -> None:
+        """Receive, and look for the master of a pair while the broker is silent: a frozen one closes no connection."""
+        members = self._members
+        while members is not None and members.is_member(self.address):
+            soon = self.clock.monotonic() + SILENT_LOOK_S
+            if soon >= deadline:
+                break
+            try:
+                self._receive_until(soon)
+            except DeadlineExceeded:
+                if (moved := members.look(self.address)) != self.address:
+                    raise ConnectionFailed(self.address, "receive", f"{moved} is its pair's master by now") from None
+            else:
+                return
+        self._receive_until(deadline)
+
+    def _receive_until(self, deadline: float) -> None:
         remaining_s = self._remaining_s(deadline)
         buffer = self._decoder.buffer
         if buffer is not None:

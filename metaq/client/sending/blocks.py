@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice, repeat
 from typing import Final, cast
 
-from metaq.backends.metaq.batch_writer import RETRIES, BatchWriter
+from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.backends.metaq.puts import Receipt, takes_blocks
 from metaq.backends.metaq.session import Session
 from metaq.client.records import Sent, sent_at
@@ -15,7 +15,7 @@ from metaq.client.sending.batches import MessageBatch, Outcomes
 from metaq.errors import MetaqError, SendFailed
 from metaq.formats.message_id import IDS_PER_MS, IdRange
 from metaq.model import Partition
-from metaq.net.retry import RetryPolicy
+from metaq.net.retry import DEFAULT_POLICY, RetryPolicy
 
 BLOCK_BYTES_MAX: Final = 256 << 10
 """Most bytes of one request; a longer message is sent alone."""
@@ -57,14 +57,16 @@ def _consecutive(first_id: int, count: int) -> Sequence[int]:
 class BlockWriter:
     """Sends the blocks of one topic to one broker, over a connection reserved for them until they are settled.
 
-    ``retries``: how many times in a row to reconnect the session.
+    ``policy``: how often in a row the session is reconnected.
     """
 
-    def __init__(self, session: Session, topic: str, blocks: Sequence[Block], retries: int = RETRIES) -> None:
+    def __init__(
+        self, session: Session, topic: str, blocks: Sequence[Block], policy: RetryPolicy = DEFAULT_POLICY
+    ) -> None:
         self._topic, self._blocks = topic, blocks
         # Brokers without block puts store message by message and return the offset of the first one only.
         self._takes_blocks = takes_blocks(session)
-        self._writer = BatchWriter(session, topic, policy=RetryPolicy(retries))
+        self._writer = BatchWriter(session, topic, policy=policy)
         self._receipts: Sequence[Receipt] = ()
 
     def write(self) -> None:

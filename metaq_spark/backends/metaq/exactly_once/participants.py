@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 from metaq.backends.metaq.session import Session
 from metaq.discovery.stats import AcceptedTopics, parse_broker
-from metaq.errors import DirectoryConflict
+from metaq.errors import DirectoryConflict, NotMaster
 from metaq.model import Address
+from metaq.net.retry import Attempts
 from metaq.protocols.text.commands import Stats
 from metaq.protocols.text.extensions import (
     EXT_CONTENTS,
@@ -20,6 +21,7 @@ from metaq.protocols.text.extensions import (
     EXT_DECISIONS,
     EXT_PUT_BATCH,
 )
+from metaq.protocols.text.pair import parse_pair
 from metaq_spark.backends.metaq.cluster import ROUTE_AGE_S_MAX, RetryingSessions
 from metaq_spark.errors import ExactlyOnceError
 
@@ -62,9 +64,9 @@ class ParticipantMemory:
 def _found(brokers: tuple[Address, ...], sessions: RetryingSessions) -> Found:
     participants: Participants = {}
     timeouts_s: list[int] = []
-    for address in brokers:
-        with sessions.lease(address) as session:
-            broker = parse_broker(session.ask(Stats("", 0)))
+    for named in brokers:
+        with sessions.lease(_master_of(named, sessions)) as session:
+            address, broker = session.address, parse_broker(session.ask(Stats("", 0)))
             if broker.slave:  # it accepts no messages; its master is named as well, or does not take part
                 continue
             require_extensions(session)
@@ -74,6 +76,24 @@ def _found(brokers: tuple[Address, ...], sessions: RetryingSessions) -> Found:
     if not participants:
         raise ExactlyOnceError("none of the brokers that the options name is a master")
     return Found(participants, min(timeouts_s))
+
+
+def _master_of(address: Address, sessions: RetryingSessions) -> Address:
+    """Return where the master of the pair of ``address`` is, or ``address`` if it is no member of a pair.
+
+    Raises:
+        NotMaster: The pair has no master, even after retries.
+    """
+    attempts = Attempts(sessions.policy, sessions.clock)
+    while True:
+        with sessions.lease(address) as session:
+            facts = parse_pair(session.stats([""])[""])
+            if facts is None or facts.is_master:
+                return session.address
+        moved = sessions.pool.members.look(session.address)
+        if moved != session.address:
+            return moved
+        attempts.pause_after(NotMaster(address, "stats", f"it is not the master of its pair, nor is {facts.other}"))
 
 
 def require_extensions(session: Session) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from metaq_harness import ADDRESSES, MemoryBrokers
 
-from metaq.errors import ConnectionFailed, DirectoryConflict
+from metaq.errors import ConnectionFailed, DirectoryConflict, NotMaster
 from metaq.protocols.text.extensions import (
     EXT_CONTENTS,
     EXT_DECIDE,
@@ -13,6 +13,7 @@ from metaq.protocols.text.extensions import (
     EXT_DECISIONS,
     EXT_PUT_BATCH,
 )
+from metaq.protocols.text.pair import PairFacts
 from metaq.testing.memory import MemoryBroker
 from metaq_spark.backends.metaq.cluster import ROUTE_AGE_S_MAX, RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.participants import Found, ParticipantMemory
@@ -76,6 +77,25 @@ def test_slaves_take_no_part() -> None:
     assert Harness(broker(1), broker(1, frozenset(), slave=True)).find() == Found({1: ADDRESSES[0]}, 60)
     with pytest.raises(ExactlyOnceError, match=r"none of the brokers .* is a master"):
         Harness(broker(1, slave=True), broker(2, slave=True)).find()
+
+
+@pytest.mark.parametrize("master", [0, 1])
+def test_the_members_of_a_pair_are_one_participant(master: int) -> None:
+    harness = Harness(broker(1), broker(1))
+    for number, each in enumerate(harness.brokers):
+        each.pair = PairFacts(ADDRESSES[1 - number], number == master, 3)
+    assert harness.find() == Found({1: ADDRESSES[master]}, 60)
+    harness.brokers[1 - master].kill()
+    harness.clock.advance(ROUTE_AGE_S_MAX)
+    assert harness.find() == Found({1: ADDRESSES[master]}, 60)
+
+
+def test_a_pair_without_a_master_is_waited_for() -> None:
+    harness = Harness(broker(1), broker(1))
+    for number, each in enumerate(harness.brokers):
+        each.pair = PairFacts(ADDRESSES[1 - number], False, 3)
+    with pytest.raises(NotMaster, match="broker b0:1 refused stats: it is not the master of its pair, nor is b1:1"):
+        harness.find()
 
 
 def test_two_addresses_of_one_broker() -> None:
