@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from metaq.backends.metaq.pair_members import PairFacts, parse_pair
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.positions import reports_incarnations
 from metaq.backends.metaq.session import Session
@@ -22,7 +23,6 @@ from metaq.discovery.stats import (
 )
 from metaq.errors import DirectoryConflict, MetaqError, NotMaster, ProtocolError
 from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
-from metaq.protocols.text.pair import PairFacts, parse_pair
 
 _OFFSETS: Final = "offsets"
 _INCARNATIONS: Final = "incarnations"
@@ -230,12 +230,12 @@ def ask(pool: SessionPool, address: Address, choose: Choose) -> SurveyAnswers:
     answers = _ask_there(pool, address, choose)
     if answers.pair is None or answers.pair.is_master:
         return answers
-    moved = pool.members.look(answers.address)
+    other, moved = answers.pair.other, pool.members.look(answers.address)
     if moved != answers.address:
         answers = _ask_there(pool, moved, choose)
         if answers.pair is None or answers.pair.is_master:
             return answers
-    raise NotMaster(answers.address, "stats", f"it is not the master of its pair, nor is {answers.pair.other}")
+    raise NotMaster(address, "stats", f"it is not the master of its pair, nor is {other}")
 
 
 def _ask_there(pool: SessionPool, address: Address, choose: Choose) -> SurveyAnswers:

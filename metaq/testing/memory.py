@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from metaq.backends.metaq.pair_members import PairFacts
 from metaq.errors import ConnectionFailed, DeadlineExceeded, ProtocolError
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import encode_frame, frame_bytes, walk, whole_bytes
@@ -45,7 +46,7 @@ from metaq.protocols.text.extensions import (
     EXT_TIMESTAMP,
     version_text,
 )
-from metaq.protocols.text.pair import NOT_MASTER, PairFacts, pair_lines, with_pair
+from metaq.protocols.text.pair import NOT_MASTER, pair_lines, with_pair
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory_partition import MemoryPartition
 from metaq.testing.memory_transactions import MemoryTransactions

@@ -11,15 +11,35 @@ use the name that the client was given.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from metaq.errors import MetaqError
 from metaq.model import Address
 from metaq.net.transport import resolve
-from metaq.protocols.text.pair import PairFacts
+from metaq.protocols.text.pair import EPOCH, PAIR, SLAVE
 
 ASK_S: Final = 1.0
 """Longest wait for a connection to a member that is asked who is the master, and for its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairFacts:
+    """What a member says. ``other``: the address of the other one. ``epoch``: the highest that this member knows."""
+
+    other: Address
+    is_master: bool
+    epoch: int
+
+
+def parse_pair(text: str) -> PairFacts | None:
+    """Return what an answer to ``stats`` says about a pair; ``None`` if the broker is not a member of one."""
+    fields = dict(line.partition(" ")[::2] for line in text.split("\r\n"))
+    try:
+        return PairFacts(Address.parse(fields[PAIR]), fields.get(SLAVE) == "false", int(fields[EPOCH]))
+    except (KeyError, ValueError):
+        return None
+
 
 Ask = Callable[[Address], PairFacts | None]
 """Asks the broker at an address about its pair; ``None`` if it has none, or does not answer."""

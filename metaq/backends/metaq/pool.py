@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from metaq.backends.metaq.pair_members import ASK_S, PairMembers
+from metaq.backends.metaq.pair_members import ASK_S, PairFacts, PairMembers, parse_pair
 from metaq.backends.metaq.session import Session
 from metaq.errors import MetaqError
 from metaq.model import Address
@@ -17,7 +17,6 @@ from metaq.net.pool import IDLE_MAX_PER_ADDRESS, Pool
 from metaq.net.retry import RetryPolicy
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts, Transport
 from metaq.protocols.text.commands import Stats
-from metaq.protocols.text.pair import PairFacts, parse_pair
 
 IDLE_S_MAX: Final = 240.0
 """A MetaQ broker closes connections after 300 s of silence; the pool drops them before that."""

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from metaq.backends.metaq.pair_members import PairMembers
+from metaq.backends.metaq.pair_members import PairMembers, parse_pair
 from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, NotMaster
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
@@ -46,7 +46,7 @@ from metaq.protocols.text.commands import (
 from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 from metaq.protocols.text.encode import encode, encode_put_batch_line
 from metaq.protocols.text.extensions import extensions_of
-from metaq.protocols.text.pair import pair_of, parse_pair, refuses_as_no_master
+from metaq.protocols.text.pair import pair_of, no_master_text
 
 OUTSTANDING_MAX: Final = 256
 """Most requests of one session that were posted and not yet waited for."""
@@ -302,10 +302,10 @@ class Session(RequestSession[Command, Reply | Filled]):
             self._receive_first(deadline)
             reply = self._decoder.next_reply()
         assert isinstance(reply, Result | Value | Filled)
-        if refuses_as_no_master(reply):
+        if (refusal := no_master_text(reply)) is not None:
             if self._members is not None:
                 self._members.forget(self.address)
-            raise NotMaster(self.address, "receive", reply.text)
+            raise NotMaster(self.address, "receive", refusal)
         buffer = self._buffers.pop(reply.opaque, None)
         if buffer is None and isinstance(reply, Filled):
             reply = Value(bytes(self._own_body[: reply.size]), reply.opaque)

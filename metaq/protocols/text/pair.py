@@ -14,43 +14,25 @@ Source: docs/protocol.md, docs/replication.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from metaq.model import Address
-from metaq.protocols.text.commands import Reply, Result
+from metaq.protocols.text.commands import Filled, Reply, Result
 from metaq.statuses import FORBIDDEN
 
 NOT_MASTER: Final = "NotMaster: "
 """The beginning of the text of a 403 from a member that is not the master."""
 
-_PAIR, _EPOCH, _SLAVE = "pair", "pair_epoch", "slave"
+PAIR, EPOCH, SLAVE = "pair", "pair_epoch", "slave"
+"""Words of lines in ``stats``."""
+
 _FIELD: Final = ";pair="
-
-
-@dataclass(frozen=True, slots=True)
-class PairFacts:
-    """``other``: the address of the other member. ``epoch``: the highest that this member knows."""
-
-    other: Address
-    is_master: bool
-    epoch: int
 
 
 def pair_lines(other: Address, epoch: int) -> Iterator[str]:
     """Yield the lines of ``stats`` that only a member of a pair has."""
-    yield f"{_PAIR} {other}"
-    yield f"{_EPOCH} {epoch}"
-
-
-def parse_pair(text: str) -> PairFacts | None:
-    """Return what an answer to ``stats`` says about a pair; ``None`` if the broker is not a member of one."""
-    fields = dict(line.partition(" ")[::2] for line in text.split("\r\n"))
-    try:
-        other, epoch = Address.parse(fields[_PAIR]), int(fields[_EPOCH])
-    except (KeyError, ValueError):
-        return None
-    return PairFacts(other, fields.get(_SLAVE) == "false", epoch)
+    yield f"{PAIR} {other}"
+    yield f"{EPOCH} {epoch}"
 
 
 def with_pair(version_text: str, other: Address) -> str:
@@ -66,6 +48,7 @@ def pair_of(version_text: str) -> Address | None:
         return None
 
 
-def refuses_as_no_master(reply: Reply) -> bool:
-    """Return whether a reply is the refusal of a member that is not the master of its pair."""
-    return isinstance(reply, Result) and reply.code == FORBIDDEN and reply.text.startswith(NOT_MASTER)
+def no_master_text(reply: Reply | Filled) -> str | None:
+    """Return the text of the refusal of a member that is not the master of its pair; ``None`` for other replies."""
+    refuses = isinstance(reply, Result) and reply.code == FORBIDDEN and reply.text.startswith(NOT_MASTER)
+    return reply.text if refuses and isinstance(reply, Result) else None

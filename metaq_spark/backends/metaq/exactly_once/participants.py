@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from metaq.backends.metaq.pair_members import parse_pair
 from metaq.backends.metaq.session import Session
 from metaq.discovery.stats import AcceptedTopics, parse_broker
 from metaq.errors import DirectoryConflict, NotMaster
@@ -21,7 +22,6 @@ from metaq.protocols.text.extensions import (
     EXT_DECISIONS,
     EXT_PUT_BATCH,
 )
-from metaq.protocols.text.pair import parse_pair
 from metaq_spark.backends.metaq.cluster import ROUTE_AGE_S_MAX, RetryingSessions
 from metaq_spark.errors import ExactlyOnceError
 

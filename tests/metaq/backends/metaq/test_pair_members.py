@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 from fix_client import MemoryCluster
 
-from metaq.backends.metaq.pair_members import PairMembers
+from metaq.backends.metaq.pair_members import PairFacts, PairMembers
 from metaq.client.producer import Producer
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import ConnectionFailed, DirectoryConflict, NotMaster
 from metaq.model import Address, Partition, TopicPartition
 from metaq.protocols.text.commands import Put, PutBatch, Stats
-from metaq.protocols.text.pair import PairFacts
 from metaq.testing.memory import MemoryBroker
 
 ONE, TWO, THREE = (Address("127.0.0.1", 8123 + number) for number in range(3))

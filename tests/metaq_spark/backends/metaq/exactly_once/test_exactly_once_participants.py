@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from metaq_harness import ADDRESSES, MemoryBrokers
 
+from metaq.backends.metaq.pair_members import PairFacts
 from metaq.errors import ConnectionFailed, DirectoryConflict, NotMaster
 from metaq.protocols.text.extensions import (
     EXT_CONTENTS,
@@ -13,7 +14,6 @@ from metaq.protocols.text.extensions import (
     EXT_DECISIONS,
     EXT_PUT_BATCH,
 )
-from metaq.protocols.text.pair import PairFacts
 from metaq.testing.memory import MemoryBroker
 from metaq_spark.backends.metaq.cluster import ROUTE_AGE_S_MAX, RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.participants import Found, ParticipantMemory
