@@ -46,7 +46,7 @@ from metaq.protocols.text.commands import (
 from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 from metaq.protocols.text.encode import encode, encode_put_batch_line
 from metaq.protocols.text.extensions import extensions_of
-from metaq.protocols.text.pair import pair_of, no_master_text
+from metaq.protocols.text.pair import no_master_text, pair_of
 
 OUTSTANDING_MAX: Final = 256
 """Most requests of one session that were posted and not yet waited for."""
