@@ -6,7 +6,7 @@
     ├── ProtocolError          the peer (or the caller) violated the protocol
     ├── FieldError             a field of a RocketMQ command is missing or wrong
     ├── ConnectionFailed       no connection, or it was lost            (retryable)
-    │   └── NotMaster          ... was given up: another member of the pair is its master
+    │   └── NotPairMaster          ... was given up: another member of the pair is its master
     ├── DeadlineExceeded       no answer in time                        (retryable)
     ├── TooManyInFlight        the limit of pending requests is reached (retryable)
     ├── BrokerError            the broker answered with an error code   (retryable for 503)
@@ -90,7 +90,7 @@ class ConnectionFailed(MetaqError):
         return f"broker {self.address}: {self.action} failed: {self.reason}; check that a broker listens there"
 
 
-class NotMaster(ConnectionFailed):
+class NotPairMaster(ConnectionFailed):
     """The broker at ``address`` is a member of a pair, and not its master; the master is looked for with a retry."""
 
     def __str__(self) -> str:

@@ -21,7 +21,7 @@ from metaq.discovery.stats import (
     parse_offsets,
     parse_topics,
 )
-from metaq.errors import DirectoryConflict, MetaqError, NotMaster, ProtocolError
+from metaq.errors import DirectoryConflict, MetaqError, NotPairMaster, ProtocolError
 from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
 
 _OFFSETS: Final = "offsets"
@@ -225,7 +225,7 @@ def ask(pool: SessionPool, address: Address, choose: Choose) -> SurveyAnswers:
     The id of a broker does not change while a connection lasts, so it is asked for once per connection.
 
     Raises:
-        NotMaster: The pair of ``address`` has no master that can be reached at the moment.
+        NotPairMaster: The pair of ``address`` has no master that can be reached at the moment.
     """
     answers = _ask_there(pool, address, choose)
     if answers.pair is None or answers.pair.is_master:
@@ -235,7 +235,7 @@ def ask(pool: SessionPool, address: Address, choose: Choose) -> SurveyAnswers:
         answers = _ask_there(pool, moved, choose)
         if answers.pair is None or answers.pair.is_master:
             return answers
-    raise NotMaster(address, "stats", f"it is not the master of its pair, nor is {other}")
+    raise NotPairMaster(address, "stats", f"it is not the master of its pair, nor is {other}")
 
 
 def _ask_there(pool: SessionPool, address: Address, choose: Choose) -> SurveyAnswers:

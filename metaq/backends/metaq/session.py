@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from metaq.backends.metaq.pair_members import PairMembers, parse_pair
-from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, NotMaster
+from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, NotPairMaster
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.identification import METAQ
@@ -305,7 +305,7 @@ class Session(RequestSession[Command, Reply | Filled]):
         if (refusal := no_master_text(reply)) is not None:
             if self._members is not None:
                 self._members.forget(self.address)
-            raise NotMaster(self.address, "receive", refusal)
+            raise NotPairMaster(self.address, "receive", refusal)
         buffer = self._buffers.pop(reply.opaque, None)
         if buffer is None and isinstance(reply, Filled):
             reply = Value(bytes(self._own_body[: reply.size]), reply.opaque)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from metaq.backends.metaq.pair_members import parse_pair
 from metaq.backends.metaq.session import Session
 from metaq.discovery.stats import AcceptedTopics, parse_broker
-from metaq.errors import DirectoryConflict, NotMaster
+from metaq.errors import DirectoryConflict, NotPairMaster
 from metaq.model import Address
 from metaq.net.retry import Attempts
 from metaq.protocols.text.commands import Stats
@@ -82,7 +82,7 @@ def _master_of(address: Address, sessions: RetryingSessions) -> Address:
     """Return where the master of the pair of ``address`` is, or ``address`` if it is no member of a pair.
 
     Raises:
-        NotMaster: The pair has no master, even after retries.
+        NotPairMaster: The pair has no master, even after retries.
     """
     attempts = Attempts(sessions.policy, sessions.clock)
     while True:
@@ -93,7 +93,7 @@ def _master_of(address: Address, sessions: RetryingSessions) -> Address:
         moved = sessions.pool.members.look(session.address)
         if moved != session.address:
             return moved
-        attempts.pause_after(NotMaster(address, "stats", f"it is not the master of its pair, nor is {facts.other}"))
+        attempts.pause_after(NotPairMaster(address, "stats", f"it is not the master of its pair, nor is {facts.other}"))
 
 
 def require_extensions(session: Session) -> None:

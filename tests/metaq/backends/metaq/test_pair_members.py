@@ -8,7 +8,7 @@ from fix_client import MemoryCluster
 from metaq.backends.metaq.pair_members import PairFacts, PairMembers
 from metaq.client.producer import Producer
 from metaq.discovery.fixed import FixedDirectory
-from metaq.errors import ConnectionFailed, DirectoryConflict, NotMaster
+from metaq.errors import ConnectionFailed, DirectoryConflict, NotPairMaster
 from metaq.model import Address, Partition, TopicPartition
 from metaq.protocols.text.commands import Put, PutBatch, Stats
 from metaq.testing.memory import MemoryBroker
@@ -67,9 +67,11 @@ def test_a_member_that_is_away_is_no_gap_while_the_other_one_is_the_master(pair:
 def test_without_a_master_a_list_says_so_and_can_be_asked_again(pair: Pair) -> None:
     directory = FixedDirectory([ONE, TWO], pair.pool)
     pair.elect(None, epoch=1)
-    with pytest.raises(NotMaster, match=r"broker 127.0.0.1:8123 refused stats: it is not the master of its pair, nor"):
+    with pytest.raises(
+        NotPairMaster, match=r"broker 127.0.0.1:8123 refused stats: it is not the master of its pair, nor"
+    ):
         directory.brokers()
-    assert NotMaster("a:1", "x", "y").retryable
+    assert NotPairMaster("a:1", "x", "y").retryable
     pair.elect(1, epoch=2)
     assert directory.brokers() == {7: TWO}
 
@@ -179,6 +181,6 @@ def test_a_later_epoch_is_not_forgotten() -> None:
 def test_stats_are_answered_by_every_member(pair: Pair) -> None:
     with pair.pool.lease(TWO) as session:
         assert "slave true" in session.ask(Stats("", 0))
-        with pytest.raises(NotMaster, match="NotMaster: ask the other one"):
+        with pytest.raises(NotPairMaster, match="NotMaster: ask the other one"):
             session.ask(Put("t", 0, b"x", 0, 0))
         assert session.closed

@@ -6,7 +6,7 @@ import pytest
 from metaq_harness import ADDRESSES, MemoryBrokers
 
 from metaq.backends.metaq.pair_members import PairFacts
-from metaq.errors import ConnectionFailed, DirectoryConflict, NotMaster
+from metaq.errors import ConnectionFailed, DirectoryConflict, NotPairMaster
 from metaq.protocols.text.extensions import (
     EXT_CONTENTS,
     EXT_DECIDE,
@@ -94,7 +94,7 @@ def test_a_pair_without_a_master_is_waited_for() -> None:
     harness = Harness(broker(1), broker(1))
     for number, each in enumerate(harness.brokers):
         each.pair = PairFacts(ADDRESSES[1 - number], False, 3)
-    with pytest.raises(NotMaster, match="broker b0:1 refused stats: it is not the master of its pair, nor is b1:1"):
+    with pytest.raises(NotPairMaster, match="broker b0:1 refused stats: it is not the master of its pair, nor is b1:1"):
         harness.find()
 
 
