@@ -6,7 +6,7 @@
     ├── ProtocolError          the peer (or the caller) violated the protocol
     ├── FieldError             a field of a RocketMQ command is missing or wrong
     ├── ConnectionFailed       no connection, or it was lost            (retryable)
-    │   └── NotPairMaster          ... was given up: another member of the pair is its master
+    │   └── NotPairMaster      ... was given up: another member of the pair is its master
     ├── DeadlineExceeded       no answer in time                        (retryable)
     ├── TooManyInFlight        the limit of pending requests is reached (retryable)
     ├── BrokerError            the broker answered with an error code   (retryable for 503)

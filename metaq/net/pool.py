@@ -86,7 +86,7 @@ class Pool(Generic[S]):
             ConnectionFailed, DeadlineExceeded: No session is idle and no new one can be opened.
         """
         self.check_open()
-        process, address = os.getpid(), self._place(address)
+        process, address = os.getpid(), self._serving_address(address)
         session = self._take_idle(address)
         if session is None:
             session = self._open(address, until_s)
@@ -101,7 +101,7 @@ class Pool(Generic[S]):
         else:
             session.close("belongs to the parent process")
 
-    def _place(self, address: Address) -> Address:
+    def _serving_address(self, address: Address) -> Address:
         """Return the address to connect to for ``address``."""
         return address
 

@@ -52,7 +52,7 @@ class SessionPool(Pool[Session]):
         shorter = Timeouts(min(seconds, self.timeouts.connect_s), min(seconds, self.timeouts.request_s))
         return SessionPool(shorter, self._transport, self.clock)
 
-    def _place(self, address: Address) -> Address:
+    def _serving_address(self, address: Address) -> Address:
         return self.members.current(address)
 
     def _open(self, address: Address, until_s: float | None) -> Session:
