@@ -67,9 +67,7 @@ def test_a_member_that_is_away_is_no_gap_while_the_other_one_is_the_master(pair:
 def test_without_a_master_a_list_says_so_and_can_be_asked_again(pair: Pair) -> None:
     directory = FixedDirectory([ONE, TWO], pair.pool)
     pair.elect(None, epoch=1)
-    with pytest.raises(
-        NotPairMaster, match=r"127.0.0.1:8123 refused stats: it is not the master of its pair, nor"
-    ):
+    with pytest.raises(NotPairMaster, match=r"127.0.0.1:8123 refused stats: it is not the master of its pair, nor"):
         directory.brokers()
     assert NotPairMaster("a:1", "x", "y").retryable
     pair.elect(1, epoch=2)
