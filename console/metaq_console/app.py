@@ -15,6 +15,7 @@ from metaq_console.api.operations import failure_answer
 from metaq_console.api.routes import api_routes
 from metaq_console.console import Console
 from metaq_console.errors import RequestFailed
+from metaq_console.java.routes import java_routes
 from metaq_console.security.guard import guarded
 
 
@@ -27,7 +28,7 @@ def create_app(console: Console, pages: Sequence[BaseRoute] = ()) -> Starlette:
             yield
 
     return Starlette(
-        routes=[*api_routes(console), *pages],
+        routes=[*api_routes(console), *java_routes(console), *pages],
         middleware=guarded(console.settings),
         exception_handlers={HTTPException: _http_failure, RequestFailed: _failure},
         lifespan=lifespan,

@@ -68,5 +68,5 @@ def failure_of(error: Exception) -> RequestFailed:
         away = error.away
         return RequestFailed(502, "broker_away" if away else "cluster_error", str(error), retryable=error.retryable)
     if isinstance(error, ValueError | TypeError):
-        return RequestFailed(400, "invalid_value", str(error))
+        return RequestFailed(409, "refused", str(error))
     return RequestFailed(500, "internal_error", f"internal error: {type(error).__name__}; the log has the details")

@@ -24,7 +24,7 @@ from metaq.discovery.group_offsets import GroupOffsetStore
 from metaq.discovery.unlisted import unlisted_partitions, unlisted_text
 from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
 from metaq.errors import ExtensionMissing, TopicNotFound
-from metaq.model import Address, Partition, PartitionState, TopicPartition
+from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
 from metaq.net.transport import Timeouts
 
 
@@ -165,6 +165,10 @@ class ClusterView:
             with self._pool.lease(address) as session:
                 found[partition] = first_at_time(session, topic, partition.index, time_ms)
         return found
+
+    def ranges(self, topic: str) -> dict[Partition, OffsetRange]:
+        """Return the stored range of each partition that has or had messages, sorted; one question to each broker."""
+        return {where.partition: state.offsets for where, state in sorted(self._available(topic).items())}
 
     def newest_offsets(self, topic: str, count: int) -> dict[Partition, int]:
         """Return the offset in each partition at which its last ``count`` messages begin.

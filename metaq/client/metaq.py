@@ -19,6 +19,7 @@ from metaq.client.ordered import SEND_TIMEOUT_S, OrderedProducer
 from metaq.client.partitioners import Partitioner
 from metaq.client.producer import Producer
 from metaq.client.profile import read_profile
+from metaq.client.relay import Relay
 from metaq.client.search import SCAN_MAX, Search, by_id, by_key
 from metaq.client.sending.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverflow
 from metaq.client.shells import BlockingClient
@@ -242,6 +243,12 @@ class MetaQ(BlockingClient):
 
         brokers = [] if self._zookeeper is not None else list(dict.fromkeys(_addresses(self._cluster)))
         return MetaqCheckup(brokers, self._zookeeper, ConnectSettings(self._tls, timeout)).findings()
+
+    @property
+    def relay(self) -> Relay:
+        """Passes on requests that other programs made, for servers of other protocols."""
+        self._require_open()
+        return Relay(self._directory, self._pool)
 
     @property
     def cluster(self) -> ClusterView:

@@ -177,9 +177,7 @@ def _size(topic: str, fields: Mapping[str, str], last_minute: LastMinute | None)
     partitions, messages, size = (
         _number(fields, name) or 0 for name in ("partitions", "message_count", "message_bytes")
     )
-    return TopicSize(
-        topic=topic, partitions=partitions, messages=messages, bytes=size, last_minute=last_minute
-    )
+    return TopicSize(topic=topic, partitions=partitions, messages=messages, bytes=size, last_minute=last_minute)
 
 
 def _sum(sizes: Sequence[TopicSize]) -> TopicSize:

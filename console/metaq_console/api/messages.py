@@ -69,7 +69,7 @@ class MessageBody:
 
     def _data(self, where: str) -> bytes:
         if self.value is not None and self.value_base64 is not None:
-            raise RequestFailed(422, "contradiction", f"{where}: value and value_base64 are both there; allowed is one")
+            raise RequestFailed(409, "contradiction", f"{where}: value and value_base64 are both there; allowed is one")
         if self.value_base64 is None:
             return (self.value or "").encode()
         try:
@@ -102,7 +102,7 @@ def scan_request(values: Mapping[str, Any], topic: str, seconds: float) -> ScanR
     start = values["from"]
     if values["offset"] is not None:
         if values["partition"] is None:
-            raise RequestFailed(422, "contradiction", "parameter offset: needs partition")
+            raise RequestFailed(409, "contradiction", "parameter offset: needs partition")
         start = {values["partition"]: values["offset"]}
     try:
         return ScanRequest(
@@ -120,7 +120,7 @@ def scan_request(values: Mapping[str, Any], topic: str, seconds: float) -> ScanR
             seconds=seconds,
         )
     except ValueError as error:
-        raise RequestFailed(422, "contradiction", str(error)) from None
+        raise RequestFailed(409, "contradiction", str(error)) from None
 
 
 async def _messages(call: ApiCall) -> MessagesJson:

@@ -266,7 +266,7 @@ def _read_object(kind: Any, value: object, where: str) -> object:
     try:
         return kind(**given)
     except ValueError as error:
-        raise RequestFailed(422, "contradiction", f"{where}: {error}") from None
+        raise RequestFailed(409, "contradiction", f"{where}: {error}") from None
 
 
 def wrong(where: str, value: object, allowed: str) -> RequestFailed:

@@ -154,7 +154,7 @@ class ClusterQuestions:
         self, group: str, topic: str, start: ReadStart, partitions: Collection[str] | None = None
     ) -> list[ResetRow]:
         """Return what a reset would change."""
-        return await self._ask(
+        return await self.ask(
             lambda: self.system.plan_reset(group, topic, start, partitions), f"reset of group {group!r}"
         )
 
@@ -168,16 +168,16 @@ class ClusterQuestions:
             self.system.reset(group, rows)
             return rows
 
-        return await self._ask(change, f"reset of group {group!r}")
+        return await self.ask(change, f"reset of group {group!r}")
 
     async def send(self, topic: str, messages: Sequence[NewMessage]) -> list[SendResult]:
         """Put messages; each has a result."""
         within_s = self._within_s * 0.9  # so that the results are there before the question's deadline
-        return await self._ask(lambda: self.system.send(topic, messages, within_s), f"put to topic {topic!r}")
+        return await self.ask(lambda: self.system.send(topic, messages, within_s), f"put to topic {topic!r}")
 
     async def dead_letters(self, group: str, start: int = 0, count: int = 50) -> Page[DeadLetter]:
         _check_page(start, count)
-        rows, total = await self._ask(
+        rows, total = await self.ask(
             lambda: self.system.dead_letters(group, start, count), f"dead letters of group {group!r}"
         )
         return Page(rows=tuple(rows), start=start, total=total)
@@ -185,7 +185,7 @@ class ClusterQuestions:
     async def resend(self, group: str, numbers: Sequence[str], topic: str | None) -> list[ResendResult]:
         """Send dead letters again; each has a result."""
         within_s = self._within_s * 0.9
-        return await self._ask(
+        return await self.ask(
             lambda: self.system.resend(group, numbers, topic, within_s), f"resend of dead letters of group {group!r}"
         )
 
@@ -193,12 +193,13 @@ class ClusterQuestions:
         """Run a scan to its end, and return it. It is stopped if the caller is cancelled."""
         scan = Scan(self.system, request)
         try:
-            await self._ask(scan.run, f"scan of topic {request.topic!r}", request.seconds + self._within_s)
+            await self.ask(scan.run, f"scan of topic {request.topic!r}", request.seconds + self._within_s)
         finally:
             scan.cancel()
         return scan
 
-    async def _ask(self, call: Callable[[], R], what: str, within_s: float | None = None) -> R:
+    async def ask(self, call: Callable[[], R], what: str, within_s: float | None = None) -> R:
+        """Return the result of a blocking call to the cluster; ``what`` names it in errors."""
         try:
             return await self._questions.ask(call, what=what, within_s=within_s)
         except (MetaqError, ValueError, TypeError) as error:

@@ -11,11 +11,12 @@ from metaq.client.browser import Start as ClientStart
 from metaq.client.checkup.findings import Finding
 from metaq.client.cluster import OffsetChange
 from metaq.client.metaq import MetaQ
+from metaq.client.relay import Relay
 from metaq.client.statistics import BrokerStatistics, TopicSize
 from metaq.errors import ExtensionMissing
 from metaq.formats.message_id import IdRange, timestamp_ms
 from metaq.formats.rocketmq.properties import KEYS
-from metaq.model import INT64_MAX, INT64_MIN, Partition
+from metaq.model import INT64_MAX, INT64_MIN, OffsetRange, Partition
 from metaq_console.cluster.parked import ParkedLetters
 from metaq_console.cluster.sends import Submitted, outcomes
 from metaq_console.cluster.system import PartitionReader, QueueSystem, ReadStart
@@ -161,13 +162,19 @@ class MetaqSystem(QueueSystem):
     def positions(self, topic: str, start: ReadStart) -> dict[str, int]:
         match start:
             case "earliest":
-                return {row.partition: row.start for row in self.partitions(topic)}
+                return {str(where): offsets.start for where, offsets in self._ranges(topic).items()}
             case "latest":
-                return {row.partition: row.end for row in self.partitions(topic)}
+                return {str(where): offsets.end for where, offsets in self._ranges(topic).items()}
             case int(time_ms):
                 return _by_text(self._client.cluster.offsets_at(topic, time_ms))
             case given:
                 return dict(given)
+
+    def _ranges(self, topic: str) -> dict[Partition, OffsetRange]:
+        found = self._client.cluster.ranges(topic)
+        if not found:
+            self._client.cluster.writable(topic)  # raises TopicNotFound if no broker knows the topic
+        return found
 
     def newest_positions(self, topic: str, count: int) -> dict[str, int]:
         return _by_text(self._client.cluster.newest_offsets(topic, count))
@@ -202,6 +209,11 @@ class MetaqSystem(QueueSystem):
 
     def replication(self) -> list[Mapping[str, str]]:
         return [{"broker": str(at), **lines} for at, lines in self._client.cluster.replication().items()]
+
+    @property
+    def relay(self) -> Relay:
+        """Passes on requests in MetaQ's own words."""
+        return self._client.relay
 
     def _parked(self, group: str) -> ParkedLetters:
         return ParkedLetters(self._client.parked(group), self._producer)

@@ -26,6 +26,12 @@ WAITING_MAX: Final = 200
 """Questions that wait for a slot; further ones are refused at once."""
 SHARED_MAX: Final = 500
 """Answers that are kept."""
+FRESH_SHARE: Final = 100
+"""An answer stays fresh for at least this many times the seconds that it took: however many clients ask, a question
+takes a hundredth of a server's time at most.
+"""
+FRESH_S_MAX: Final = 30.0
+"""Longest time that this may add."""
 
 
 @dataclass(slots=True)
@@ -33,6 +39,7 @@ class _Shared:
     """One shared question: its task, and until when its answer counts; ``None`` while it is asked."""
 
     task: asyncio.Task[Any]
+    began_s: float
     fresh_until_s: float | None = None
 
 
@@ -72,7 +79,8 @@ class Questions:
         """
         found = self._shared.get(key)
         if found is None or (found.fresh_until_s is not None and found.fresh_until_s <= self._clock.monotonic()):
-            found = _Shared(asyncio.ensure_future(self.ask(call, what=what, within_s=within_s)))
+            asked = asyncio.ensure_future(self.ask(call, what=what, within_s=within_s))
+            found = _Shared(asked, self._clock.monotonic())
             found.task.add_done_callback(lambda task: self._settled(key, found, fresh_s))
             self._shared[key] = found
             self._shared.move_to_end(key)
@@ -106,7 +114,8 @@ class Questions:
             task.exception()  # an error behind the deadline is nobody's
 
     def _settled(self, key: Hashable, shared: _Shared, fresh_s: float) -> None:
-        shared.fresh_until_s = self._clock.monotonic() + fresh_s
+        now_s = self._clock.monotonic()
+        shared.fresh_until_s = now_s + max(fresh_s, min(FRESH_S_MAX, (now_s - shared.began_s) * FRESH_SHARE))
         failed = shared.task.cancelled() or shared.task.exception() is not None
         if failed and self._shared.get(key) is shared:
             del self._shared[key]

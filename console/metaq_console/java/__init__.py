@@ -1,0 +1,1 @@
+"""The paths of MetaQ's own HTTP server, for programs that were written for it."""
