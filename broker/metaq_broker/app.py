@@ -38,6 +38,8 @@ from metaq_broker.operate.config.sections import SystemConfig
 from metaq_broker.operate.control.admin_services import AdminServices, MetricsUnavailable, address_of, bind_metrics
 from metaq_broker.operate.control.reload import Reloader
 from metaq_broker.operate.control.services import BrokerParts
+from metaq_broker.operate.http.console_process import ConsoleProcess
+from metaq_broker.operate.http.requirements import HttpUnavailable, listen
 from metaq_broker.operate.monitoring.disk_guard import DiskGuard, DiskLimits
 from metaq_broker.operate.monitoring.folder_watch import FolderWatch, WatchedFiles, watched_files
 from metaq_broker.operate.registration.own_session import OwnSession
@@ -93,6 +95,8 @@ class Broker:
         self.reloader: Reloader | None = None
         self._registration: Registration | None = None
         self.rocketmq: FrontEnd | None = None
+        self.console: ConsoleProcess | None = None
+        """The process that serves HTTP; ``None``: it is not configured."""
         self._coming: frozenset[str] = frozenset()
         self._moving: asyncio.Task[None] | None = None
         self._files, self._clock = Files(), Clock()
@@ -213,6 +217,17 @@ class Broker:
             raise StartFailed(str(error)) from error
         if self._metrics_listener is not None:
             self._closing.callback(self._metrics_listener.close)
+        self._bind_http()
+
+    def _bind_http(self) -> None:
+        if self.config.http is None:
+            return
+        try:
+            listener = listen(self.config.http)
+        except HttpUnavailable as error:
+            raise StartFailed(str(error)) from error
+        self._closing.callback(listener.close)
+        self.console = ConsoleProcess(self.config.http, listener, _reached_at(self.config.system, self.port))
 
     def _open_rocketmq(self) -> None:
         if self.config.rocketmq is None:
@@ -307,6 +322,9 @@ class Broker:
             await self.rocketmq.start(self._tls)
         await self._publish()
         await self._open_to_operators()
+        if self.console is not None:
+            self._closing.push_async_callback(self.console.stop)
+            self.console.start()
 
     async def _publish(self) -> None:
         if self._registration is not None:
@@ -506,6 +524,13 @@ def transaction_manager(
         checkpoint=CheckpointSettings(system.checkpoints_max, system.checkpoint_interval_ms / 1000),
         check_space=store.check_space,
     )
+
+
+def _reached_at(system: SystemConfig, port: int) -> Address:
+    """Return where a client on this machine reaches the broker. A certificate is for the name that clients use."""
+    if system.tls_cert_file:
+        return Address(system.host_name, port)
+    return Address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(system.bind_address, system.bind_address), port)
 
 
 def _written_folders(config: BrokerConfig) -> list[str]:

@@ -48,6 +48,8 @@ async def _serve(config: BrokerConfig, announce: Callable[[int], None], file: Pa
         print(f"metaq-broker {metaq.__version__} ready on {address}, data in {config.system.data_path}", flush=True)
         if (rocketmq := broker.rocketmq_address) is not None:
             print(f"RocketMQ clients: {rocketmq} is name server and broker", flush=True)
+        if broker.console is not None:
+            print(f"HTTP: {broker.console.url}", flush=True)
         announce(broker.port)
         await stop.wait()
         _LOG.info("stopping", extra={"fields": {"address": address}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
 import os
 import socket
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from metaq import ports
-from metaq.client.profile import ProfileError, parse_timeout, read_profile
+from metaq.client.profile import Profile, ProfileError, parse_timeout, read_profile
 from metaq_console.settings import ConsoleSettings, SettingsError
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from metaq_console.server import listen, serve
 
         with listen(settings) if options.fd is None else socket.socket(fileno=options.fd) as listener:
-            serve(settings, listener, announce=_announce)
+            serve(settings, listener, announce=_announce, with_parent=options.with_parent)
     except ImportError as error:
         return _complain(f'{error.name} is not installed: pip install "metaq-spark[console]"', EXIT_FAILED)
     except SettingsError as error:
@@ -45,9 +46,8 @@ def settings_of(options: argparse.Namespace) -> ConsoleSettings:
     Raises:
         SettingsError, ProfileError: An argument or the profile is wrong.
     """
-    timeout = None if options.timeout is None else parse_timeout(options.timeout)
     return ConsoleSettings(
-        profile=read_profile(options.profile, options.cluster, timeout),
+        profile=_profile(options),
         host=options.host,
         port=options.port,
         write=options.write,
@@ -57,6 +57,13 @@ def settings_of(options: argparse.Namespace) -> ConsoleSettings:
         allowed_hosts=tuple(options.allow_host),
         checkpoints=tuple(Path(one).absolute() for one in options.checkpoint),
     )
+
+
+def _profile(options: argparse.Namespace) -> Profile:
+    timeout = None if options.timeout is None else parse_timeout(options.timeout)
+    found = read_profile(options.profile, options.cluster, timeout)
+    given = {name: getattr(options, name) for name in ("ca_file", "cert_file", "key_file")}
+    return dataclasses.replace(found, **{name: value for name, value in given.items() if value is not None})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +99,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-c", "--cluster", help="as for metaq")
     parser.add_argument("--profile", help="as for metaq")
     parser.add_argument("--timeout", help="seconds to wait for an answer of a server")
-    parser.add_argument("--fd", type=int, help=argparse.SUPPRESS)  # a socket that listens already, from a broker
+    for name in ("ca", "cert", "key"):
+        parser.add_argument(f"--{name}-file", metavar="FILE", help="PEM, to reach the cluster, as in a profile")
+    # of a broker that starts this process: a socket that listens already, and to end with the broker
+    parser.add_argument("--fd", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
     add_arguments(parser)
     return parser
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import uvicorn
@@ -21,6 +26,8 @@ KEEP_ALIVE_S: Final = 30
 STOP_S: Final = 5
 """How long a stop waits for answers."""
 HEAD_BYTES_MAX: Final = 64 << 10
+LOWER_PRIORITY: Final = 5
+"""Added to the niceness beside a broker: puts go first where both want the processor."""
 
 
 def listen(settings: ConsoleSettings) -> socket.socket:
@@ -49,8 +56,13 @@ def serve(
     listener: socket.socket,
     pages: Sequence[BaseRoute] = (),
     announce: Callable[[str], None] = lambda address: None,
+    *,
+    with_parent: bool = False,
 ) -> None:
     """Serve at ``listener`` until SIGTERM or SIGINT; ``announce`` is called with the address when it is ready.
+
+    ``with_parent``: at a lower priority than the process that started this one, and only as long as that lives: until
+    the standard input ends.
 
     Raises:
         SettingsError: The cluster has no known form, or a file for TLS cannot be used.
@@ -84,7 +96,17 @@ def serve(
             else f"{settings.tls_cert_file}, {settings.tls_key_file}"
         )
         raise SettingsError(f"TLS files {name}: {error.strerror or error}") from None
-    _AnnouncedServer(config, lambda: announce(address_of(settings, listener))).run(sockets=[listener])
+    server = _AnnouncedServer(config, lambda: announce(address_of(settings, listener)))
+    if with_parent:
+        os.nice(LOWER_PRIORITY)
+        threading.Thread(target=_end_with_input, args=(server,), name="metaq-parent", daemon=True).start()
+    server.run(sockets=[listener])
+
+
+def _end_with_input(server: uvicorn.Server) -> None:
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    server.should_exit = True
 
 
 def address_of(settings: ConsoleSettings, listener: socket.socket) -> str:
@@ -100,6 +122,16 @@ class _AnnouncedServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._ready = ready
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End on SIGINT and SIGTERM with exit status 0; uvicorn would raise the signal again afterwards."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

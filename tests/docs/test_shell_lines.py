@@ -42,6 +42,8 @@ ELSEWHERE: Mapping[str, str] = {
     "python -m peers.metaq.broker": "tests/peers/test_isolation.py",
     "METAQ_ROCKETMQ=5.5.0 make test-rocketmq": "tests/rocketmq/test_rocketmq_peers.py",
     "metaq-namesrv start": "tests/broker/rocketmq/nameserver/test_name_server_process.py",
+    "python -m metaq_console": "tests/console/test_http_page.py",
+    "curl -s": "tests/console/test_http_page.py",
     "metaq ": "tests/docs/test_cli_page.py",
     "printf 'one tea": "tests/docs/test_cli_page.py",
 }

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from metaq_broker.operate.config.http import HttpConfig
 from metaq_broker.operate.config.keys import OUR_OWN, REQUIRED, WITHOUT_EFFECT, Key, keys_of
 from metaq_broker.operate.config.replication import GregorConfig, PairConfig, SamsaConfig, SlaveConfig
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
@@ -184,6 +185,16 @@ def ability_rows() -> Rows:
             yield from row.abilities
 
 
+def operation_rows() -> Rows:
+    """Operations of the JSON API."""
+    from metaq_console.api.table import OPERATIONS  # its extra is not installed everywhere
+
+    yield "operation", "does"
+    for each in OPERATIONS:
+        needs = " (needs `--write`)" if each.changes else ""
+        yield f"`{each.method} {each.path}`", f"{each.text.partition('. ')[0].rstrip('.')}{needs}"
+
+
 def status_rows() -> Rows:
     """Status codes of MetaQ's protocol."""
     yield "code", "meaning", "sent for"
@@ -198,6 +209,8 @@ TABLES: Final[dict[str, Callable[[], Rows]]] = {
     "keys-system": lambda: key_rows(SystemConfig, TopicConfig),
     "keys-zookeeper": lambda: key_rows(ZooKeeperConfig),
     "keys-rocketmq": lambda: key_rows(RocketmqConfig),
+    "keys-http": lambda: key_rows(HttpConfig),
+    "operations": operation_rows,
     "keys-name-server": lambda: key_rows(NameServerConfig),
     "keys-slave": lambda: key_rows(SlaveConfig),
     "keys-samsa": lambda: key_rows(SamsaConfig),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from metaq_broker.dev import checked_folder
+from metaq_broker.operate.config.http import HttpConfig
 from metaq_broker.operate.config.keys import WITHOUT_EFFECT, Key, keys_of
 from metaq_broker.operate.config.replication import GregorConfig, PairConfig, SamsaConfig, SlaveConfig
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
@@ -38,6 +39,7 @@ _TOPICS: Final = """\
 _OTHERS: Final = (
     ("zookeeper", ZooKeeperConfig, "Without zk.zkConnect there is no ZooKeeper: clients name the brokers by address."),
     ("rocketmq", RocketmqConfig, "RocketMQ's clients, served beside MetaQ's."),
+    ("http", HttpConfig, "HTTP access, in a process of its own: needs metaq-spark[console]."),
     ("slave", SlaveConfig, "A second broker with the same messages; at most one of these four sections."),
     ("samsa", SamsaConfig, ""),
     ("gregor", GregorConfig, ""),

@@ -26,6 +26,7 @@ PUT_MAX: Final = 100
 PUT_BYTES_MAX: Final = 8 << 20
 """Longest body of a put; a value of 4 MiB fits in as Base64."""
 WITHIN_S: Final = whole("within_s", "most seconds that the request may take", 1, 60, default=10)
+_WAIT_S = whole("wait_s", "seconds to wait for a message where there is none", 0, 30, default=0)
 _ONE = (
     text("partition", "the partition", least=1, most=300, where="path", required=True),
     whole("offset", "where the message begins", 0, INT64_MAX, where="path", required=True),
@@ -99,16 +100,17 @@ def scan_request(values: Mapping[str, Any], topic: str, seconds: float) -> ScanR
     Raises:
         RequestFailed: Values contradict each other.
     """
-    start = values["from"]
+    at = dict(values.get("position") or ())
     if values["offset"] is not None:
         if values["partition"] is None:
             raise RequestFailed(409, "contradiction", "parameter offset: needs partition")
-        start = {values["partition"]: values["offset"]}
+        at = {values["partition"]: values["offset"]}
     try:
         return ScanRequest(
             topic=topic,
             partition=values["partition"],
-            start=start,
+            start=values["from"],
+            at=at,
             attribute=values["attribute"],
             key=values["key"],
             message_id=values["id"],
@@ -125,7 +127,7 @@ def scan_request(values: Mapping[str, Any], topic: str, seconds: float) -> ScanR
 
 async def _messages(call: ApiCall) -> MessagesJson:
     request = scan_request(call.values, call["topic"], call["within_s"])
-    scan = await while_connected(call.request, call.console.cluster.scan(request))
+    scan = await while_connected(call.request, call.console.cluster.follow(request, call["wait_s"]))
     return messages_json(scan, call["value_bytes"])
 
 
@@ -150,7 +152,7 @@ async def while_connected(request: Request, work: Any) -> Any:
 
 async def _value(call: ApiCall) -> Response:
     partition, offset = call["partition"], call["offset"]
-    request = ScanRequest(topic=call["topic"], partition=partition, start={partition: offset}, limit=1, read_max=1)
+    request = ScanRequest(topic=call["topic"], partition=partition, at={partition: offset}, limit=1, read_max=1)
     found = (await call.console.cluster.scan(request)).messages()
     if not found or found[0].offset != offset:
         raise RequestFailed(
@@ -173,7 +175,7 @@ OPERATIONS = (
         method="GET", path="/v1/topics/{topic}/messages", name="read_messages",
         text="Messages of a topic, read from a position or searched. A search is bounded by `limit`, `read_max` and "
              "`within_s`, ends when the client closes the connection, and says how far it got; longer ones: /v1/scans.",
-        handle=_messages, answer=MessagesJson, parameters=(TOPIC, *SCAN, WITHIN_S),
+        handle=_messages, answer=MessagesJson, parameters=(TOPIC, *SCAN, WITHIN_S, _WAIT_S),
     ),
     ApiOperation(
         method="POST", path="/v1/topics/{topic}/messages", name="put_messages",

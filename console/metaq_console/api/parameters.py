@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from metaq.model import INT64_MAX
@@ -28,10 +29,24 @@ def time_ms(name: str, about: str) -> ApiParameter:
     return whole(name, f"{about}; milliseconds since 1970", 0, TIME_MS_MAX)
 
 
+def _position(given: str) -> tuple[str, int]:
+    if not re.fullmatch(r"[^@\x00]{1,300}@[0-9]{1,18}", given):
+        raise ValueError("PARTITION@OFFSET, such as 0-1@345 or broker-a:1@345")
+    partition, _, offset = given.rpartition("@")
+    return partition, int(offset)
+
+
 SCAN: Final = (
     PARTITION,
     word("from", "where to begin", ("earliest", "latest", "newest"), default="earliest"),
     whole("offset", "begin at this offset; needs `partition`", 0, INT64_MAX),
+    ApiParameter(
+        name="position",
+        text="begin a partition at an offset, `0-1@345`; may be repeated; others begin at `from`",
+        schema={"type": "string", "pattern": r"^[^@\x00]{1,300}@[0-9]{1,18}$", "maxLength": 320},
+        read=_position,
+        many=True,
+    ),
     time_ms("since_ms", "only messages stored from this time on"),
     time_ms("until_ms", "only messages stored up to this time"),
     text("id", "only the message with this id", least=1, most=100),

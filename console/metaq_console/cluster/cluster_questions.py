@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar
 
 from metaq.client.checkup.findings import Finding
 from metaq.errors import MetaqError
+from metaq.net.clock import SYSTEM_CLOCK
 from metaq_console.cluster.questions import Questions
 from metaq_console.cluster.scans import Scan, ScanRequest
 from metaq_console.cluster.system import QueueSystem, ReadStart
@@ -29,6 +31,8 @@ from metaq_console.errors import RequestFailed, failure_of
 FRESH_S: Final = 2.0
 """How long an answer serves all clients."""
 GROUPS_FRESH_S: Final = 5.0
+POLL_S: Final = 0.5
+"""How often a client that waits for messages looks for some."""
 COUNT_MAX: Final = 500
 """Most rows of a page."""
 
@@ -197,6 +201,23 @@ class ClusterQuestions:
         finally:
             scan.cancel()
         return scan
+
+    async def follow(self, request: ScanRequest, wait_s: float) -> Scan:
+        """Run a scan; if it reads everything and finds nothing, wait for messages, ``wait_s`` at most, and go on."""
+        until_s = SYSTEM_CLOCK.monotonic() + wait_s
+        scan = await self.scan(request)
+        while scan.progress.stopped == "end" and not scan.messages() and SYSTEM_CLOCK.monotonic() < until_s:
+            await asyncio.sleep(min(POLL_S, wait_s))
+            ends, positions = await self.ends(request.topic), scan.progress.positions
+            if any(end > positions.get(where, 0) for where, end in ends.items()):
+                at = {**request.at, **positions}
+                scan = await self.scan(dataclasses.replace(request, at=at, start="earliest", since_ms=None))
+        return scan
+
+    async def ends(self, topic: str) -> dict[str, int]:
+        """Return the end of each partition."""
+        key = ("ends", topic)
+        return await self._shared(key, lambda: self.system.positions(topic, "latest"), f"ends of {topic!r}", POLL_S)
 
     async def ask(self, call: Callable[[], R], what: str, within_s: float | None = None) -> R:
         """Return the result of a blocking call to the cluster; ``what`` names it in errors."""

@@ -43,12 +43,8 @@ if TYPE_CHECKING:
 class MetaqReader(PartitionReader):
     """Reads a partition with a browser, whose position stays between the pieces."""
 
-    def __init__(self, browser: Browser, partition: Partition, position: int) -> None:
-        self._browser, self._partition, self._position = browser, partition, position
-
-    @property
-    def position(self) -> int:
-        return self._position
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
 
     def messages(self) -> Iterator[FoundMessage]:
         return self._read()
@@ -57,7 +53,6 @@ class MetaqReader(PartitionReader):
         found = self._browser.poll()
         try:
             for message in found:
-                self._position = message.end
                 yield stored_message(message)
         finally:
             found.close()
@@ -157,7 +152,7 @@ class MetaqSystem(QueueSystem):
 
     def reader(self, topic: str, partition: str, position: int) -> PartitionReader:
         where = Partition.parse(partition)
-        return MetaqReader(self._client.browse(topic, partitions=[where], start={where: position}), where, position)
+        return MetaqReader(self._client.browse(topic, partitions=[where], start={where: position}))
 
     def positions(self, topic: str, start: ReadStart) -> dict[str, int]:
         match start:

@@ -41,12 +41,8 @@ if TYPE_CHECKING:
 class RocketReader(PartitionReader):
     """Reads a queue with a browser, whose position stays between the pieces."""
 
-    def __init__(self, browser: RocketBrowser, queue: Partition, position: int) -> None:
-        self._browser, self._queue, self._position = browser, queue, position
-
-    @property
-    def position(self) -> int:
-        return self._browser.positions.get(self._queue, self._position)
+    def __init__(self, browser: RocketBrowser) -> None:
+        self._browser = browser
 
     def messages(self) -> Iterator[FoundMessage]:
         return self._read()
@@ -153,7 +149,7 @@ class RocketmqSystem(QueueSystem):
 
     def reader(self, topic: str, partition: str, position: int) -> PartitionReader:
         queue = Partition.parse_queue(partition)
-        return RocketReader(self._client.browse(topic, partitions=[queue], start={queue: position}), queue, position)
+        return RocketReader(self._client.browse(topic, partitions=[queue], start={queue: position}))
 
     def positions(self, topic: str, start: ReadStart) -> dict[str, int]:
         match start:

@@ -84,8 +84,9 @@ class Sampler:
         self._history.add(SeriesKey(kind, name, figure), value)  # type: ignore[arg-type]
 
     def _complain(self, error: Exception) -> None:
-        text = str(failure_of(error))
-        if text != self._complaint:
+        failure = failure_of(error)
+        text = str(failure)
+        if text != self._complaint and not failure.body.code.startswith("not_supported"):
             _log.warning("history: %s", text)
             self._complaint = text
 

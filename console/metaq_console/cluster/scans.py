@@ -40,7 +40,8 @@ error.
 class ScanRequest:
     """What to look for, and how far.
 
-    ``start``: as in ``QueueSystem.positions``, or ``newest``, the last ``limit`` messages. ``partition``: only this.
+    ``start``: as in ``QueueSystem.positions``, or ``newest``, the last ``limit`` messages. ``at``: offsets of some
+    partitions instead, such as ``positions`` of an earlier scan's progress. ``partition``: only this.
     A message matches if all of ``attribute``, ``key``, ``message_id`` and ``text`` (part of the value, as UTF-8) that
     are given match, and it was stored in ``[since_ms, until_ms]``.
 
@@ -51,6 +52,7 @@ class ScanRequest:
     topic: str
     partition: str | None = None
     start: ReadStart | Literal["newest"] = "earliest"
+    at: Mapping[str, int] = field(default_factory=dict)
     attribute: str | None = None
     key: str | None = None
     message_id: str | None = None
@@ -121,6 +123,7 @@ class _Part:
     reader: PartitionReader
     start: int
     end: int
+    position: int
     is_done: bool = False
 
 
@@ -133,6 +136,7 @@ class _Counts:
     ended_s: float | None = None
     stopped: Stopped | None = None
     error: str | None = None
+    starts: Mapping[str, int] = field(default_factory=dict)
     parts: dict[str, _Part] = field(default_factory=dict)
 
 
@@ -158,9 +162,7 @@ class Scan:
     def progress(self) -> ScanProgress:
         counts = self._counts
         parts = dict(counts.parts)
-        left = sum(
-            max(0, part.end - max(part.start, part.reader.position)) for part in parts.values() if not part.is_done
-        )
+        left = sum(max(0, part.end - part.position) for part in parts.values() if not part.is_done)
         whole = sum(max(0, part.end - part.start) for part in parts.values())
         ended_s = self._clock.monotonic() if counts.ended_s is None else counts.ended_s
         return ScanProgress(
@@ -173,7 +175,7 @@ class Scan:
             seconds=ended_s - counts.began_s,
             stopped=counts.stopped,
             error=counts.error,
-            positions={where: part.reader.position for where, part in parts.items()},
+            positions={**counts.starts, **{where: part.position for where, part in parts.items()}},
         )
 
     def run(self) -> None:
@@ -205,7 +207,7 @@ class Scan:
             )
         if indexed is not None:
             return self._take_all(indexed)
-        self._counts.parts = self._parts()
+        self._begin()
         stopped = self._read_all()
         if request.start == "newest":
             self._found.sort(key=lambda one: (one.timestamp_ms or 0, one.partition, one.offset))
@@ -221,28 +223,34 @@ class Scan:
                     return stopped
         return "end"
 
-    def _parts(self) -> dict[str, _Part]:
+    def _begin(self) -> None:
+        """Find out where each partition begins and ends."""
         request = self.request
         ends = self._system.positions(request.topic, "latest")
         starts = self._starts()
         if request.partition is not None and request.partition not in ends:
             there = ", ".join(sorted(ends)) or "none"
             raise ValueError(f"topic {request.topic!r} has no partition {request.partition!r}; it has {there}")
-        return {
-            where: _Part(self._system.reader(request.topic, where, at), at, ends[where])
-            for where, at in starts.items()
-            if request.partition in (None, where) and where in ends and at < ends[where]
+        wanted = {where: at for where, at in starts.items() if request.partition in (None, where) and where in ends}
+        self._counts.starts = wanted
+        self._counts.parts = {
+            where: _Part(self._system.reader(request.topic, where, at), at, ends[where], at)
+            for where, at in wanted.items()
+            if at < ends[where]
         }
 
     def _starts(self) -> Mapping[str, int]:
         request = self.request
         if request.message_id is not None:
             return self._system.start_of_id(request.topic, request.message_id)
-        if request.start == "newest":
-            return self._system.newest_positions(request.topic, request.limit)
-        if request.since_ms is not None and request.start == "earliest":
-            return self._system.positions(request.topic, request.since_ms)
-        return self._system.positions(request.topic, request.start)
+        start = request.start
+        if start == "newest":
+            found = self._system.newest_positions(request.topic, request.limit)
+        elif request.since_ms is not None and start == "earliest":
+            found = self._system.positions(request.topic, request.since_ms)
+        else:
+            found = self._system.positions(request.topic, start)
+        return {**found, **request.at}
 
     def _read_all(self) -> Stopped:
         waiting = deque(self._counts.parts.values())
@@ -264,9 +272,12 @@ class Scan:
                 if message.offset >= part.end or self._is_past(message):
                     part.is_done = True
                     return None
+                stopped = self._keep(message) if request.matches(message) else None
+                if stopped == "bytes":
+                    return stopped
+                part.position = message.next_offset
                 counts.read += 1
                 counts.read_bytes += len(message.data)
-                stopped = self._keep(message) if request.matches(message) else None
                 stopped = stopped or self._limit(number)
                 if stopped is not None:
                     return stopped

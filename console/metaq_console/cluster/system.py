@@ -36,11 +36,6 @@ class PartitionReader(ABC):
     stopped. Not for several threads at a time.
     """
 
-    @property
-    @abstractmethod
-    def position(self) -> int:
-        """The offset of the next message."""
-
     @abstractmethod
     def messages(self) -> Iterator[FoundMessage]:
         """Yield messages up to the readable end. The iterator has to be closed before the next one is made."""

@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import walk
+from metaq.testing.broker_process import BrokerProcess
 from metaq.testing.memory_server import MemoryServer
 
 if TYPE_CHECKING:
@@ -47,11 +48,6 @@ def test_an_offset_is_the_end_of_the_partition(console: TestClient) -> None:
     assert console.get("/offset/0", params=query).text == "27"
 
 
-def test_the_broker_chooses_a_partition(console: TestClient) -> None:
-    code, text = put(console, b"one tea", partition=-1)
-    assert (code, text.split(" ")[1]) == (200, "0")
-
-
 @pytest.mark.parametrize(
     ("changed", "code", "start"),
     [
@@ -70,8 +66,11 @@ def test_a_put_that_is_wrong(console: TestClient, changed: dict[str, object], co
     assert text.startswith(start)
 
 
-def test_stats(console: TestClient) -> None:
-    put(console, b"one tea")
+@pytest.mark.process
+def test_a_real_broker_chooses_a_partition_and_counts(metaq_broker: BrokerProcess, start_console: StartConsole) -> None:
+    console = start_console(metaq_broker.cluster, write=True)
+    code, text = put(console, b"one tea", partition=-1)
+    assert (code, text.split(" ")[1:]) == (200, ["0", "0"])
     assert console.get("/stats").text.startswith("STATS\r\n")
     assert "orders partitions 1 message_count 1" in console.get("/stats/topics").text
     assert console.get("/stats/a%0D%0Ab").status_code == 400

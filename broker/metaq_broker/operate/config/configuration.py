@@ -17,6 +17,8 @@ from typing import Any, Final
 from metaq.formats.topic_names import storage_fault
 from metaq.model import Address
 from metaq_broker.operate.config.access import check_allow_lists, check_topic_allow_lists, is_loopback, settle_tls
+from metaq_broker.operate.config.http import SECTION as HTTP
+from metaq_broker.operate.config.http import HttpConfig, read_http
 from metaq_broker.operate.config.ini import ConfigError, Section, parse_ini
 from metaq_broker.operate.config.keys import check_keys, ignored_keys, read_section
 from metaq_broker.operate.config.own_address import first_address
@@ -71,6 +73,8 @@ class BrokerConfig:
     """The broker's role in replication, see ``replication``; ``None``: it has none."""
     rocketmq: RocketmqConfig | None = None
     """The front end for RocketMQ's clients; ``None``: there is none."""
+    http: HttpConfig | None = None
+    """HTTP access; ``None``: there is none."""
 
     hidden_topics: frozenset[str] = frozenset()
     hidden_prefixes: tuple[str, ...] = ()
@@ -212,7 +216,8 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
         *_host_warnings(sections["system"], system, source),
         *(f"{source} [topic={name}]: {UNMATCHED}" for name in sorted(unmatched)),
     )
-    return BrokerConfig(system, zookeeper, topics, raw, warnings, role, rocketmq, unmatched=unmatched)
+    http = read_http(sections, system, source)
+    return BrokerConfig(system, zookeeper, topics, raw, warnings, role, rocketmq, http, unmatched=unmatched)
 
 
 def development(data_path: Path | str, port: int, partitions: int, rocketmq_port: int | None = None) -> BrokerConfig:
@@ -289,7 +294,7 @@ def _is_unmatched(name: str, names: Iterable[str]) -> bool:
 
 
 def _warnings(sections: Mapping[str, Section], source: str) -> list[str]:
-    known = ("system", "zookeeper", ROCKETMQ, *SECTIONS)
+    known = ("system", "zookeeper", ROCKETMQ, HTTP, *SECTIONS)
     unknown = [
         f"{source} [{name}]: unknown section, ignored"
         for name in sections
@@ -334,7 +339,7 @@ def unguarded_port_warning(config: BrokerConfig) -> str | None:
 
 
 IGNORED_PLUGINS: Final = ("jettybroker",)
-"""Plugins of MetaQ that have no counterpart here and do not affect messages."""
+"""Plugins of MetaQ that are configured elsewhere here and do not affect messages."""
 
 
 def with_plugin(config: BrokerConfig, argument: str) -> BrokerConfig:
@@ -345,7 +350,7 @@ def with_plugin(config: BrokerConfig, argument: str) -> BrokerConfig:
     """
     name, _, file = argument.partition("=")
     if name.lower() in IGNORED_PLUGINS:
-        warning = f"-F{argument}: ignored; there is no HTTP access"
+        warning = f"-F{argument}: ignored; HTTP access is the section [http] here"
         return dataclasses.replace(config, warnings=(*config.warnings, warning))
     section = PLUGINS.get(name.lower())
     if section is None or not file:

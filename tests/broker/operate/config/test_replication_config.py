@@ -79,7 +79,7 @@ def test_metaqs_own_slave_configuration() -> None:
 def test_plugins_without_a_counterpart_are_ignored_with_a_warning() -> None:
     config = with_plugin(parse(MINIMAL.encode()), "jettyBroker=jettyBroker.properties")
     assert config.role is None
-    assert config.warnings == ("-FjettyBroker=jettyBroker.properties: ignored; there is no HTTP access",)
+    assert config.warnings == ("-FjettyBroker=jettyBroker.properties: ignored; HTTP access is the section [http] here",)
 
 
 def with_file(folder: Path, argument: str, text: bytes) -> BrokerConfig:
