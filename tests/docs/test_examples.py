@@ -26,7 +26,7 @@ from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Address, Message, Partition
 from metaq_spark.backends.metaq.options import NOTATION
 
-OWN_TESTS = {"README.md", "docs/client.md", "docs/rocketmq.md"}
+OWN_TESTS = {"README.md", "docs/client.md", "docs/rocketmq.md", "docs/coming-from-rocketmq-spark.md"}
 CONFIGURATION = (
     "brokerId=0\nnumPartitions=1\nunflushThreshold=0\nunflushInterval=1000\n"
     "maxSegmentSize=1024*1024*64\nmaxTransferSize=1024*1024\n"

@@ -81,6 +81,10 @@ def test_the_examples_of_the_page(
 
     wait_until(lambda: copies().count() == 1, "the copy", 90)
     query.stop()
+    other = (ROOT / "docs" / "coming-from-rocketmq-spark.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", other, re.DOTALL):
+        exec(compile(block.replace("127.0.0.1:9876", servers["nameServers"]), "docs", "exec"), names)
+    assert names["orders"].columns == ["body"]
     (row,) = copies().collect()
     assert (bytes(row.value), row.tags, row.broker_name in ("broker-a", "broker-b")) == (b"one tea", "tea", True)
     assert row.properties["UNIQ_KEY"] == row.message_id
