@@ -154,6 +154,7 @@ class AsyncMetaQ(AsyncClient[MetaQ]):
         return AsyncXaBranch(self._blocking.xa(global_id, branch, unique=unique, timeout=timeout))
 
     prepared = awaited(MetaQ.prepared)
+    last_decided = awaited(MetaQ.last_decided)
     commit = awaited(MetaQ.commit)
     rollback = awaited(MetaQ.rollback)
 

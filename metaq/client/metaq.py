@@ -23,7 +23,7 @@ from metaq.client.relay import Relay
 from metaq.client.search import SCAN_MAX, Search, by_id, by_key
 from metaq.client.sending.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverflow
 from metaq.client.shells import BlockingClient
-from metaq.client.transactions import Prepared, PreparedBranches, XaBranch
+from metaq.client.transactions import LastBatch, Prepared, PreparedBranches, XaBranch
 from metaq.discovery.base import Directory
 from metaq.discovery.fixed import FixedDirectory
 from metaq.discovery.zk_cache import TreeCache
@@ -152,6 +152,10 @@ class MetaQ(BlockingClient):
     def prepared(self, unique: str | None = None) -> list[Prepared]:
         """Return the prepared branches of all brokers, each with its broker."""
         return PreparedBranches(self._directory, self._pool).all(unique)
+
+    def last_decided(self, query_ids: Collection[str]) -> list[LastBatch]:
+        """Return, for Spark queries with exactly-once delivery, the last batch that each broker has decided (*ours*)."""
+        return PreparedBranches(self._directory, self._pool).decided(query_ids)
 
     def commit(self, xid: Xid) -> None:
         """Commit a prepared branch.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -25,6 +25,7 @@ from metaq.client.threads.forks import forked_text, notify_after_fork
 from metaq.discovery.base import Directory
 from metaq.errors import MetaqError, TransactionNotFound
 from metaq.model import Address, Message, Partition, TransactionId, Xid
+from metaq.protocols.text.extensions import EXT_DECISIONS
 
 Choose = Callable[[str, Partition | None, bytes | str | None, int | None], tuple[Partition, Address]]
 """(topic, partition or ``None``, key or ``None``, broker or ``None`` for any) -> the partition and its master."""
@@ -206,6 +207,15 @@ class Prepared:
     broker: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastBatch:
+    """The newest batch of a query that a broker has decided."""
+
+    query_id: str
+    broker: int
+    batch_id: int
+
+
 class PreparedBranches:
     """The prepared branches of all brokers. A broker that does not answer raises an error that names it."""
 
@@ -218,6 +228,20 @@ class PreparedBranches:
         for broker_id, address in self._directory.brokers().items():
             with self._pool.lease(address) as session:
                 found += [Prepared(xid=xid, broker=broker_id) for xid in TransactionSteps(session).recover(unique)]
+        return found
+
+    def decided(self, query_ids: Collection[str]) -> list[LastBatch]:
+        """Return the last decision of each query at each broker that has one; brokers without decisions have none."""
+        found: list[LastBatch] = []
+        for broker_id, address in self._directory.brokers().items():
+            with self._pool.lease(address) as session:
+                if EXT_DECISIONS not in session.extensions:
+                    continue
+                steps = TransactionSteps(session)
+                for query_id in query_ids:
+                    batch_id = steps.last_decided(query_id)
+                    if batch_id is not None:
+                        found.append(LastBatch(query_id=query_id, broker=broker_id, batch_id=batch_id))
         return found
 
     def end(self, xid: Xid, *, commit: bool) -> None:

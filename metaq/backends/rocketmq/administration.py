@@ -9,7 +9,12 @@ from typing import Final
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.names import is_system_name
 from metaq.backends.rocketmq.session import Session
-from metaq.protocols.remoting.bodies.groups import ConsumerList, SubscriptionGroups
+from metaq.protocols.remoting.bodies.groups import (
+    ClientConnection,
+    ConsumerConnection,
+    ConsumerList,
+    SubscriptionGroups,
+)
 from metaq.protocols.remoting.bodies.offsets import ConsumeStats, TopicOffset, TopicStats
 from metaq.protocols.remoting.bodies.routes import KVTable
 from metaq.protocols.remoting.codes import ResponseCode
@@ -20,7 +25,7 @@ from metaq.protocols.remoting.headers.administration import (
     GetConsumeStats,
     GetTopicStatsInfo,
 )
-from metaq.protocols.remoting.headers.clients import GetConsumerListByGroup
+from metaq.protocols.remoting.headers.clients import GetConsumerConnectionList, GetConsumerListByGroup
 
 _BUILT_IN: Final = frozenset(
     (
@@ -61,6 +66,18 @@ def ask_members(session: Session, broker_name: str, group: str) -> list[str]:
     if response.code == ResponseCode.SYSTEM_ERROR:
         return []  # brokers report an empty group this way
     return list(ConsumerList.from_json(session.accepted(response, command, "members").body).consumer_id_list)
+
+
+def ask_connections(session: Session, broker_name: str, group: str) -> list[ClientConnection]:
+    """Return the running consumers of ``group`` that a broker knows, with address, language and version.
+
+    Raises as ``ask_groups``.
+    """
+    command = to_request(GetConsumerConnectionList(consumer_group=group), broker_name=broker_name)
+    response = session.call(command, f"the consumers of group {group}")
+    if response.code == ResponseCode.CONSUMER_NOT_ONLINE:
+        return []
+    return list(ConsumerConnection.from_json(session.accepted(response, command, "consumers").body).connection_set)
 
 
 def broker_figures(session: Session) -> dict[str, str]:

@@ -11,7 +11,7 @@ from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.reads.bundled import ask_for_metaq
 from metaq.client.browser import Start
 from metaq.client.cluster import OffsetChange
-from metaq.client.rocketmq.group_view import RocketGroupView
+from metaq.client.rocketmq.group_view import GroupMember, RocketGroupView
 from metaq.client.rocketmq.statistics import (
     QueueStatistics,
     RocketBrokerStatistics,
@@ -156,6 +156,10 @@ class RocketClusterView:
     def members(self, group: str) -> list[str]:
         """Return the ids of the consumers of ``group`` that are running, as the brokers know them, sorted."""
         return self._groups.members(group)
+
+    def consumers(self, group: str) -> list[GroupMember]:
+        """Return the consumers of ``group`` that are running, with address, language and version, sorted."""
+        return self._groups.consumers(group)
 
     def lag(self, group: str, topics: Collection[str] | None = None) -> list[QueueLag]:
         """Return the lag of ``group`` in ``topics``, by default in all topics for which the brokers have its offsets.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeVar
 
-from metaq.backends.rocketmq.administration import ask_groups, ask_members, ask_topics_of
+from metaq.backends.rocketmq.administration import ask_connections, ask_groups, ask_members, ask_topics_of
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.groups.offsets import Offsets
 from metaq.backends.rocketmq.names import with_namespace, without_namespace
@@ -21,6 +22,16 @@ from metaq.errors import TopicNotFound
 from metaq.model import Partition, TopicPartition
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """A running consumer, as its brokers know it. ``version`` is RocketMQ's number of the client's release."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
 
 
 class RocketGroupView:
@@ -62,6 +73,19 @@ class RocketGroupView:
         name = self._name(group)
         listed = self._of_each(lambda session, broker: ask_members(session, broker, name))
         return sorted({member for members in listed for member in members})
+
+    def consumers(self, group: str) -> list[GroupMember]:
+        """Return the running consumers of a group, sorted by their ids; each is listed once."""
+        name = self._name(group)
+        listed = self._of_each(lambda session, broker: ask_connections(session, broker, name))
+        found = {
+            one.client_id: GroupMember(
+                client_id=one.client_id, address=one.client_addr, language=one.language, version=one.version
+            )
+            for connections in listed
+            for one in connections
+        }
+        return [found[client_id] for client_id in sorted(found)]
 
     def plan_reset(
         self, group: str, topic: str, start: Start, partitions: Collection[Partition] | None = None

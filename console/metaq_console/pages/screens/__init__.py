@@ -1,0 +1,1 @@
+"""Screens: each is a function of a visit, which returns the answer to its request."""

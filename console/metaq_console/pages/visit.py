@@ -1,0 +1,151 @@
+"""One request for a page: its questions to the cluster, with what is shown when one has no answer, and its rendering.
+
+A question that fails does not fail the page: the page says which one and why, and shows the last answer that there was,
+with its time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from metaq.net.clock import wall_clock_ms
+from metaq_console.console import Console
+from metaq_console.errors import RequestFailed
+from metaq_console.pages.decoders import visible
+from metaq_console.pages.display import moment
+from metaq_console.pages.look import Look, look_of
+from metaq_console.pages.rendering import Templates
+from metaq_console.pages.texts import text
+
+T = TypeVar("T")
+
+REMEMBERED_MAX: Final = 200
+"""Answers that are kept for the time when a question has none."""
+
+
+class LastAnswers:
+    """The last answer to each question, with its time; the oldest go first."""
+
+    def __init__(self) -> None:
+        self._answers: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()
+
+    def keep(self, key: Hashable, answer: object) -> None:
+        self._answers[key] = (wall_clock_ms(), answer)
+        self._answers.move_to_end(key)
+        while len(self._answers) > REMEMBERED_MAX:
+            self._answers.popitem(last=False)
+
+    def find(self, key: Hashable) -> tuple[int, Any] | None:
+        return self._answers.get(key)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a page says of a question without an answer."""
+
+    pill: str
+    text: Markup | str
+
+
+@dataclass(slots=True)
+class Visit:
+    """One request for a page."""
+
+    request: Request
+    console: Console
+    templates: Templates
+    answers: LastAnswers
+    csrf: str
+    problems: list[Problem] = field(default_factory=list)
+    codes: set[str] = field(default_factory=set)
+    """Codes of the failures that the page says."""
+    look: Look = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.look = look_of(self.request)
+
+    def t(self, english: str, **values: object) -> str:
+        """Return a text in the language of the visitor."""
+        return text(self.look.language.code, english, **values)
+
+    def given(self, name: str, default: str = "") -> str:
+        """Return a parameter of the query, without blanks around it."""
+        return self.request.query_params.get(name, default).strip()
+
+    def needed(self, name: str) -> str:
+        """Return a parameter of the query as it is.
+
+        Raises:
+            RequestFailed: It is missing.
+        """
+        value = self.request.query_params.get(name, "")
+        if not value:
+            raise RequestFailed(400, "invalid_value", f"{self.request.url.path}: the parameter {name} is missing")
+        return value
+
+    async def ask(self, key: Hashable, question: Awaitable[T], default: T) -> T:
+        """Return the answer to a question. Without one: the last one, else ``default``; and the page says why."""
+        try:
+            answer = await question
+        except RequestFailed as error:
+            found = self.answers.find(key)
+            self.problems.append(self._problem(error, None if found is None else found[0]))
+            return default if found is None else found[1]
+        self.answers.keep(key, answer)
+        return answer
+
+    def fail(self, error: RequestFailed | str) -> None:
+        """Say on the page that something could not be done."""
+        if isinstance(error, RequestFailed):
+            self.codes.add(error.body.code)
+        self.problems.append(Problem(self.t("failed"), visible(str(error))))
+
+    def _problem(self, error: RequestFailed, at_ms: int | None) -> Problem:
+        self.codes.add(error.body.code)
+        sentence = Markup("{}").format(visible(str(error)))
+        if at_ms is not None:
+            sentence += Markup(" ") + Markup(self.t("What is shown is of {time}.", time=moment(at_ms)))
+        retryable = error.body.retryable or error.status >= 500
+        return Problem(self.t("no answer") if retryable else self.t("failed"), sentence)
+
+    @property
+    def here(self) -> str:
+        """The address of the page, without the host."""
+        url = self.request.url
+        return f"{url.path}?{url.query}" if url.query else url.path
+
+    def link(self, **changes: object) -> str:
+        """Return the address of this page with other parameters; ``None`` takes one away."""
+        given: dict[str, object] = dict(self.request.query_params)
+        given.update(changes)
+        query = urlencode({name: value for name, value in given.items() if value is not None}, errors="replace")
+        return f"{self.request.url.path}?{query}" if query else self.request.url.path
+
+    def page(self, template: str, current: str = "", status: int = 200, **values: object) -> HTMLResponse:
+        """Return a page."""
+        return HTMLResponse(self.part(template, current=current, found=self.problems, **values), status)
+
+    def part(self, template: str, **values: object) -> str:
+        """Return a rendered template."""
+        system = self.console.cluster.system
+        shared = {
+            "t": self.t,
+            "look": self.look,
+            "here": self.here,
+            "link": self.link,
+            "csrf": self.csrf,
+            "can_write": self.console.settings.write,
+            "cluster": {"name": system.cluster, "system": "MetaQ" if system.name == "metaq" else "RocketMQ"},
+            "unit": system.unit,
+            "current": "",
+            "is_live": False,
+        }
+        return self.templates.render(template, {**shared, **values})
