@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Final
 
 from metaq_console.cluster.cluster_questions import ClusterQuestions
 from metaq_console.cluster.connect import open_cluster
@@ -14,7 +15,12 @@ from metaq_console.cluster.questions import Questions
 from metaq_console.cluster.sampling import Sampler
 from metaq_console.cluster.scan_jobs import ScanJobs
 from metaq_console.cluster.system import QueueSystem
+from metaq_console.queries.board import LOOK_S, QueryBoard
+from metaq_console.queries.opening import open_board
 from metaq_console.settings import ConsoleSettings
+
+LOOKS_MAX: Final = 4
+"""Looks at Spark queries that run at a time; one that hangs keeps its slot until it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,17 +32,22 @@ class Console:
     history: History
     sampler: Sampler
     scans: ScanJobs
+    queries: QueryBoard
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Take samples while the block runs; then stop the scans and close the connections."""
-        sampling = asyncio.create_task(self.sampler.run(), name="samples")
+        """Take samples and look at queries while the block runs; then stop the scans and close the connections."""
+        tasks = [
+            asyncio.create_task(self.sampler.run(), name="samples"),
+            asyncio.create_task(self.queries.run(), name="looks at queries"),
+        ]
         try:
             yield
         finally:
-            sampling.cancel()
-            with suppress(asyncio.CancelledError):
-                await sampling
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
             self.scans.close()
             self.cluster.system.close()
 
@@ -50,10 +61,12 @@ def make_console(settings: ConsoleSettings, system: QueueSystem | None = None) -
     system = open_cluster(settings.client_profile) if system is None else system
     cluster = ClusterQuestions(system, Questions(settings.question_s), settings.question_s)
     history = History()
+    looks = Questions(LOOK_S, running_max=LOOKS_MAX)  # of their own: a slow look takes no slot of a page's questions
     return Console(
         settings=settings,
         cluster=cluster,
         history=history,
         sampler=Sampler(cluster, history, settings.sample_s),
         scans=ScanJobs(system),
+        queries=open_board(settings, looks, history),
     )

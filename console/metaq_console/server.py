@@ -8,12 +8,11 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import uvicorn
-from starlette.routing import BaseRoute
 
 from metaq_console.app import create_app
 from metaq_console.console import make_console
@@ -54,7 +53,6 @@ def listen(settings: ConsoleSettings) -> socket.socket:
 def serve(
     settings: ConsoleSettings,
     listener: socket.socket,
-    pages: Sequence[BaseRoute] = (),
     announce: Callable[[str], None] = lambda address: None,
     *,
     with_parent: bool = False,
@@ -68,7 +66,7 @@ def serve(
         SettingsError: The cluster has no known form, or a file for TLS cannot be used.
     """
     try:
-        app = create_app(make_console(settings), pages)
+        app = create_app(make_console(settings))
     except ValueError as error:
         raise SettingsError(str(error)) from None
     config = uvicorn.Config(

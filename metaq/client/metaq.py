@@ -154,7 +154,7 @@ class MetaQ(BlockingClient):
         return PreparedBranches(self._directory, self._pool).all(unique)
 
     def last_decided(self, query_ids: Collection[str]) -> list[LastBatch]:
-        """Return, for Spark queries with exactly-once delivery, the last batch that each broker has decided (*ours*)."""
+        """Return, for Spark queries that write exactly once, the last batch that each broker has decided (*ours*)."""
         return PreparedBranches(self._directory, self._pool).decided(query_ids)
 
     def commit(self, xid: Xid) -> None:

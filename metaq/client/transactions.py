@@ -23,9 +23,8 @@ from metaq.backends.metaq.transactions import TransactionSteps, Vote
 from metaq.client.records import Sent
 from metaq.client.threads.forks import forked_text, notify_after_fork
 from metaq.discovery.base import Directory
-from metaq.errors import MetaqError, TransactionNotFound
+from metaq.errors import ExtensionMissing, MetaqError, TransactionNotFound
 from metaq.model import Address, Message, Partition, TransactionId, Xid
-from metaq.protocols.text.extensions import EXT_DECISIONS
 
 Choose = Callable[[str, Partition | None, bytes | str | None, int | None], tuple[Partition, Address]]
 """(topic, partition or ``None``, key or ``None``, broker or ``None`` for any) -> the partition and its master."""
@@ -235,13 +234,12 @@ class PreparedBranches:
         found: list[LastBatch] = []
         for broker_id, address in self._directory.brokers().items():
             with self._pool.lease(address) as session:
-                if EXT_DECISIONS not in session.extensions:
-                    continue
                 steps = TransactionSteps(session)
-                for query_id in query_ids:
-                    batch_id = steps.last_decided(query_id)
-                    if batch_id is not None:
-                        found.append(LastBatch(query_id=query_id, broker=broker_id, batch_id=batch_id))
+                with suppress(ExtensionMissing):
+                    for query_id in query_ids:
+                        batch_id = steps.last_decided(query_id)
+                        if batch_id is not None:
+                            found.append(LastBatch(query_id=query_id, broker=broker_id, batch_id=batch_id))
         return found
 
     def end(self, xid: Xid, *, commit: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from metaq_console.api import cluster, groups, messages, scans, topics
+from metaq_console.api import cluster, groups, messages, queries, scans, topics
 from metaq_console.api.operations import ApiOperation
 
 OPERATIONS: Final[tuple[ApiOperation, ...]] = (
@@ -13,4 +13,5 @@ OPERATIONS: Final[tuple[ApiOperation, ...]] = (
     *messages.OPERATIONS,
     *scans.OPERATIONS,
     *groups.OPERATIONS,
+    *queries.OPERATIONS,
 )

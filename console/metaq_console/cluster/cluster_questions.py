@@ -16,6 +16,7 @@ from metaq_console.cluster.scans import Scan, ScanRequest
 from metaq_console.cluster.system import QueueSystem, ReadStart
 from metaq_console.cluster.values import (
     BrokerRow,
+    ClientRow,
     DeadLetter,
     GroupRow,
     LagRow,
@@ -25,6 +26,7 @@ from metaq_console.cluster.values import (
     ResetRow,
     SendResult,
     TopicRow,
+    TransactionRows,
 )
 from metaq_console.errors import RequestFailed, failure_of
 
@@ -144,6 +146,18 @@ class ClusterQuestions:
             return GroupRow(
                 group=group, members=None, topics=(), partitions=0, lag=None, unit=self.system.unit, error=str(error)
             )
+
+    async def clients(self, group: str) -> list[ClientRow]:
+        return await self._shared(
+            ("clients", group), lambda: self.system.clients(group), f"consumers of group {group!r}", GROUPS_FRESH_S
+        )
+
+    async def transactions(self, query_ids: Collection[str] = ()) -> TransactionRows:
+        """Return prepared branches, and the last decisions; also for ``query_ids``, of which no branch is prepared."""
+        wanted = sorted(query_ids)
+        return await self._shared(
+            ("transactions", *wanted), lambda: self.system.transactions(wanted), "transactions", FRESH_S
+        )
 
     async def members(self, group: str) -> list[str]:
         return await self._shared(

@@ -13,24 +13,28 @@ from metaq.client.cluster import OffsetChange
 from metaq.client.metaq import MetaQ
 from metaq.client.relay import Relay
 from metaq.client.statistics import BrokerStatistics, TopicSize
+from metaq.client.transactions import Prepared
 from metaq.errors import ExtensionMissing
 from metaq.formats.message_id import IdRange, timestamp_ms
 from metaq.formats.rocketmq.properties import KEYS
-from metaq.model import INT64_MAX, INT64_MIN, OffsetRange, Partition
+from metaq.model import INT64_MAX, INT64_MIN, OffsetRange, Partition, Xid
 from metaq_console.cluster.parked import ParkedLetters
 from metaq_console.cluster.sends import Submitted, outcomes
 from metaq_console.cluster.system import PartitionReader, QueueSystem, ReadStart
 from metaq_console.cluster.values import (
     BrokerRow,
     DeadLetter,
+    DecisionRow,
     FoundMessage,
     LagRow,
     NewMessage,
     PartitionRow,
+    PreparedRow,
     ResendResult,
     ResetRow,
     SendResult,
     TopicRow,
+    TransactionRows,
 )
 from metaq_console.errors import RequestFailed
 
@@ -202,6 +206,18 @@ class MetaqSystem(QueueSystem):
     def resend(self, group: str, numbers: Sequence[str], topic: str | None, within_s: float) -> list[ResendResult]:
         return self._parked(group).resend(numbers, topic, within_s)
 
+    def transactions(self, query_ids: Collection[str]) -> TransactionRows:
+        prepared = self._client.prepared()
+        queries = {name for one in prepared if (name := batch_of(one.xid)) is not None}
+        decided = self._client.last_decided(sorted({query for query, _ in queries} | set(query_ids)))
+        last = {(one.query_id, one.broker): one.batch_id for one in decided}
+        return TransactionRows(
+            prepared=tuple(_prepared_row(one, last) for one in prepared),
+            decisions=tuple(
+                DecisionRow(query_id=one.query_id, broker=str(one.broker), batch_id=one.batch_id) for one in decided
+            ),
+        )
+
     def replication(self) -> list[Mapping[str, str]]:
         return [{"broker": str(at), **lines} for at, lines in self._client.cluster.replication().items()]
 
@@ -225,6 +241,23 @@ class MetaqSystem(QueueSystem):
             return future
 
         return submit
+
+
+def batch_of(xid: Xid) -> tuple[str, int] | None:
+    """Return the query and the batch of a branch that a Spark query prepared; ``None`` for one of another program."""
+    query, _, batch = xid.global_id.decode("ascii", "replace").rpartition("/")
+    return (query, int(batch)) if query == xid.unique and batch.isdecimal() else None
+
+
+def _prepared_row(one: Prepared, last: Mapping[tuple[str, int], int]) -> PreparedRow:
+    batch = batch_of(one.xid)
+    return PreparedRow(
+        broker=str(one.broker),
+        resource=one.xid.unique,
+        global_id=one.xid.global_id.decode("utf-8", "backslashreplace"),
+        branch=one.xid.branch.decode("utf-8", "backslashreplace"),
+        decided=None if batch is None else batch[1] <= last.get((batch[0], one.broker), -1),
+    )
 
 
 def stored_message(message: Received) -> FoundMessage:

@@ -21,6 +21,7 @@ from metaq_console.cluster.sends import Submitted, outcomes
 from metaq_console.cluster.system import PartitionReader, QueueSystem, ReadStart
 from metaq_console.cluster.values import (
     BrokerRow,
+    ClientRow,
     DeadLetter,
     FoundMessage,
     LagRow,
@@ -112,6 +113,18 @@ class RocketmqSystem(QueueSystem):
 
     def members(self, group: str) -> list[str]:
         return self._client.cluster.members(group)
+
+    def clients(self, group: str) -> list[ClientRow]:
+        return [
+            ClientRow(
+                group=group,
+                client=one.client_id,
+                address=one.address,
+                language=one.language,
+                version=str(one.version),
+            )
+            for one in self._client.cluster.consumers(group)
+        ]
 
     def lag(self, group: str, topics: Collection[str] | None = None) -> list[LagRow]:
         return [

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Final
 
 from metaq.net.clock import SYSTEM_CLOCK
 from metaq_console.cluster.cluster_questions import ClusterQuestions
 from metaq_console.cluster.history import History, SeriesKey
-from metaq_console.cluster.values import TopicRow
+from metaq_console.cluster.values import LagRow, TopicRow, by_topic
 from metaq_console.errors import failure_of
 
 PAUSE_SHARE: Final = 50
@@ -32,6 +33,8 @@ class Sampler:
         self._cluster, self._history, self._every_s = cluster, history, every_s
         self._watched: OrderedDict[str, None] = OrderedDict()
         self._complaint: str | None = None
+        self.largest_lags: Mapping[str, LagRow] = {}
+        """Of each topic, the group that is furthest behind in it, among the groups of the last sample."""
 
     def watch_group(self, group: str) -> None:
         """Sample a group from now on: a client looks at it."""
@@ -76,9 +79,14 @@ class Sampler:
         names = await self._cluster.group_names()
         watched = [name for name in reversed(self._watched) if name in set(names)]
         chosen = dict.fromkeys([*watched, *names[:GROUPS_MAX]])
+        largest: dict[str, LagRow] = {}
         for name in list(chosen)[:GROUPS_MAX]:
             rows = await self._cluster.lag(name)
             self._add("group", name, "lag", sum(row.lag for row in rows))
+            for row in by_topic(rows):
+                if row.topic not in largest or row.lag > largest[row.topic].lag:
+                    largest[row.topic] = row
+        self.largest_lags = largest
 
     def _add(self, kind: str, name: str, figure: str, value: float) -> None:
         self._history.add(SeriesKey(kind, name, figure), value)  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 from metaq.client.checkup.findings import Finding
 from metaq_console.cluster.values import (
     BrokerRow,
+    ClientRow,
     DeadLetter,
     FoundMessage,
     GroupRow,
@@ -21,6 +22,7 @@ from metaq_console.cluster.values import (
     ResetRow,
     SendResult,
     TopicRow,
+    TransactionRows,
     Unit,
 )
 from metaq_console.errors import RequestFailed
@@ -137,6 +139,16 @@ class QueueSystem(ABC):
     @abstractmethod
     def resend(self, group: str, numbers: Sequence[str], topic: str | None, within_s: float) -> list[ResendResult]:
         """Send dead letters again, to their own topic or to ``topic``, and return what became of each."""
+
+    def clients(self, group: str) -> list[ClientRow]:
+        """Return the running consumers of a group, sorted."""
+        return [ClientRow(group=group, client=client) for client in self.members(group)]
+
+    def transactions(self, query_ids: Collection[str]) -> TransactionRows:
+        """Return prepared branches, and the decisions for queries that have some, and for ``query_ids``;
+        ``RequestFailed`` if the system has no such question.
+        """
+        raise RequestFailed(409, "not_supported_by_cluster", f"{self.name} has no question about transactions")
 
     def replication(self) -> list[Mapping[str, str]]:
         """Return what each broker says of its replication; ``RequestFailed`` if the system has no such question."""

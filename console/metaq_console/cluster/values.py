@@ -6,8 +6,8 @@ Times are milliseconds since 1970. ``None`` means that the brokers do not report
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Unit = Literal["bytes", "messages"]
@@ -93,6 +93,47 @@ class GroupRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRow:
+    """A running consumer of a group. MetaQ reports only the id."""
+
+    group: str
+    client: str
+    address: str | None = None
+    language: str | None = None
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRow:
+    """A prepared branch of a transaction. ``decided``: whether its broker, of a Spark query, has decided the batch that
+    it belongs to; ``None`` for a branch of another program.
+    """
+
+    broker: str
+    resource: str
+    global_id: str
+    branch: str
+    decided: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRow:
+    """The last batch of a Spark query that a broker has decided."""
+
+    query_id: str
+    broker: str
+    batch_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionRows:
+    """Open transactions of a cluster of MetaQ, and decisions."""
+
+    prepared: tuple[PreparedRow, ...]
+    decisions: tuple[DecisionRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LagRow:
     """How far a group is behind in a partition; ``position`` is ``None`` if it has not committed one."""
 
@@ -103,6 +144,20 @@ class LagRow:
     end: int
     lag: int
     unit: Unit
+
+
+def by_topic(rows: Iterable[LagRow]) -> list[LagRow]:
+    """Return the sums over the partitions of each topic: rows with a blank ``partition``, without a position.
+
+    Partitions without a position do not count: the group may not read the topic.
+    """
+    sums: dict[tuple[str, str], LagRow] = {}
+    for row in rows:
+        if row.position is not None:
+            key = (row.group, row.topic)
+            before = sums[key].lag if key in sums else 0
+            sums[key] = replace(row, partition="", position=None, end=0, lag=before + row.lag)
+    return list(sums.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -243,4 +243,3 @@ DECODERS: Final[dict[str, Callable[[bytes, bool], tuple[str, str]]]] = {
     "hex": _hex,
 }
 """Each decoder by the name that a page offers. GB18030 reads GBK and GB2312, too."""
-

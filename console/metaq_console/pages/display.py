@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from metaq_console.pages.decoders import visible
 
-NOTHING: Final = "–"
+NOTHING: Final = "\u2013"
 """Stands where a server does not report a figure."""
 
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -50,7 +50,8 @@ def span(seconds: float | None) -> str:
         return NOTHING
     if seconds < 60:
         return f"{seconds:.1f} s" if 0 < seconds < 10 else f"{seconds:.0f} s"
-    parts, rest = [], int(seconds)
+    parts: list[str] = []
+    rest = int(seconds)
     for length, unit in _SPANS:
         if rest >= length and len(parts) < 2:
             parts.append(f"{rest // length} {unit}")

@@ -26,6 +26,7 @@ LEVELS: Final = {
     "working": "live",
     "catching up": "live",
     "waiting": "",
+    "not ours": "",
     "falling behind": "warn",
     "gone": "warn",
     "unknown": "warn",

@@ -6,16 +6,14 @@ import hmac
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
 
 from metaq_console.console import Console
 from metaq_console.errors import RequestFailed
@@ -33,6 +31,7 @@ from metaq_console.pages.screens.topics import topic, topics
 from metaq_console.pages.screens.transactions import transactions
 from metaq_console.pages.texts import LANGUAGES
 from metaq_console.pages.visit import LastAnswers, Visit
+from metaq_console.security.tokens import COOKIE, Token
 
 Show = Callable[[Visit], Awaitable[Response]]
 Change = Callable[[Visit, FormData], Awaitable[Response]]
@@ -62,9 +61,8 @@ SESSION_COOKIE: Final = "metaq_session"
 _log = logging.getLogger(__name__)
 
 
-def page_routes(console: Console) -> list[BaseRoute]:
+def page_routes(site: Site) -> list[BaseRoute]:
     """Return the routes of all pages and their static files."""
-    site = _Site(console, Templates(), LastAnswers(), LiveStreams(), secrets.token_bytes(32))
     return [
         *(
             Route(path, site.screen(show, CHANGES.get(path)), methods=["GET", *(["POST"] if path in CHANGES else [])])
@@ -72,26 +70,26 @@ def page_routes(console: Console) -> list[BaseRoute]:
         ),
         Route("/topic/live/stream", site.screen(site.follow, None), methods=["GET"]),
         Route("/look", _look, methods=["GET"]),
+        Route("/login", site.login, methods=["GET", "POST"]),
         Mount("/static", _KeptFiles(directory=STATIC)),
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Site:
+class Site:
     """What the pages of one process share."""
 
-    console: Console
-    templates: Templates
-    answers: LastAnswers
-    streams: LiveStreams
-    secret: bytes
+    def __init__(self, console: Console) -> None:
+        self._console, self._templates = console, Templates()
+        self._answers, self._streams = LastAnswers(), LiveStreams()
+        self._secret = secrets.token_bytes(32)
+        self._token = None if console.settings.token is None else Token(console.settings.token)
 
     def screen(self, show: Show, change: Change | None) -> Callable[[Request], Awaitable[Response]]:
         """Return the endpoint of a screen."""
 
         async def respond(request: Request) -> Response:
             session = request.cookies.get(SESSION_COOKIE) or secrets.token_urlsafe(24)
-            visit = Visit(request, self.console, self.templates, self.answers, self._csrf(session))
+            visit = self._visit(request, session)
             try:
                 answer = await (self._changed(visit, change) if request.method == "POST" and change else show(visit))
             except Exception as error:
@@ -106,19 +104,46 @@ class _Site:
 
     async def follow(self, visit: Visit) -> Response:
         """Return the stream of a topic."""
-        return await live_stream(visit, self.streams)
+        return await live_stream(visit, self._streams)
+
+    async def login(self, request: Request) -> Response:
+        """Ask for the token, and keep in a cookie that it was given."""
+        visit = self._visit(request)
+        back, is_wrong = way_back(request.query_params.get("back", "/")), False
+        if request.method == "POST":
+            form = await request.form(max_files=0, max_fields=10)
+            back = way_back(str(form.get("back", "/")))
+            if self._token is None or self._token.is_secret(str(form.get("token", ""))):
+                answer = RedirectResponse(back, 303)
+                if self._token is not None:
+                    is_secure = request.url.scheme == "https"
+                    answer.set_cookie(
+                        COOKIE, self._token.cookie_value, httponly=True, samesite="strict", secure=is_secure
+                    )
+                return answer
+            is_wrong = True
+        return visit.page("login.html", status=401 if is_wrong else 200, is_wrong=is_wrong, back=back)
+
+    def failure_page(self, request: Request, failure: RequestFailed) -> Response:
+        """Return the page for a request that failed before it reached a screen."""
+        return _problem(self._visit(request), failure)
+
+    def _visit(self, request: Request, session: str = "") -> Visit:
+        return Visit(request, self._console, self._templates, self._answers, self._csrf(session))
 
     async def _changed(self, visit: Visit, change: Change) -> Response:
         """Check that a form was made by a page of this process for this visitor, and carry it out."""
-        if not self.console.settings.write:
-            raise RequestFailed(403, "read_only", visit.t("This dashboard only shows. Start it with --write to change something."))
+        if not self._console.settings.write:
+            raise RequestFailed(
+                403, "read_only", visit.t("This dashboard only shows. Start it with --write to change something.")
+            )
         form = await visit.request.form(max_files=0, max_fields=FIELDS_MAX)
         if not hmac.compare_digest(str(form.get("csrf", "")).encode(), visit.csrf.encode()):
             raise RequestFailed(403, "old_form", visit.t("This form is too old. Open the page again."))
         return await change(visit, form)
 
     def _csrf(self, session: str) -> str:
-        return hmac.new(self.secret, session.encode("utf-8", "replace"), sha256).hexdigest()
+        return hmac.new(self._secret, session.encode("utf-8", "replace"), sha256).hexdigest()
 
 
 def _problem(visit: Visit, error: Exception) -> Response:
@@ -126,14 +151,16 @@ def _problem(visit: Visit, error: Exception) -> Response:
     failure = error
     if not isinstance(failure, RequestFailed):
         _log.error("%s failed", visit.request.url.path, exc_info=error)
-        failure = RequestFailed(500, "internal_error", f"{type(error).__name__}; the log of the dashboard has the details")
+        failure = RequestFailed(
+            500, "internal_error", f"{type(error).__name__}; the log of the dashboard has the details"
+        )
     title = {404: "Not found", 403: "Not allowed"}.get(failure.status, "Something is wrong")
     return visit.page("problem.html", status=failure.status, title=title, sentence=str(failure), code=failure.status)
 
 
 async def _look(request: Request) -> Response:
     """Keep a language or a theme in a cookie, and go back."""
-    answer = RedirectResponse(_way_back(request.query_params.get("back", "/")), 303)
+    answer = RedirectResponse(way_back(request.query_params.get("back", "/")), 303)
     for name, cookie, allowed in (("lang", LANGUAGE_COOKIE, LANGUAGES), ("theme", THEME_COOKIE, THEMES)):
         value = request.query_params.get(name, "")
         if value in allowed:
@@ -141,7 +168,7 @@ async def _look(request: Request) -> Response:
     return answer
 
 
-def _way_back(path: str) -> str:
+def way_back(path: str) -> str:
     """Return ``path`` if it is one of this server, else the first page: links must not lead to other sites."""
     is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() and "\\" not in path
     return path if is_own else "/"
@@ -150,11 +177,7 @@ def _way_back(path: str) -> str:
 class _KeptFiles(StaticFiles):
     """Static files, which browsers keep: their addresses change with them."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def kept(message: dict[str, object]) -> None:
-            if message["type"] == "http.response.start" and message["status"] in (200, 304):
-                headers = [*message.get("headers", []), (b"cache-control", b"public, max-age=31536000, immutable")]  # type: ignore[misc]
-                message = {**message, "headers": headers}
-            await send(message)  # type: ignore[arg-type]
-
-        await super().__call__(scope, receive, kept)  # type: ignore[arg-type]
+    def file_response(self, *arguments: Any, **named: Any) -> Response:
+        answer = super().file_response(*arguments, **named)
+        answer.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        return answer

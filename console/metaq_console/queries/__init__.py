@@ -1,1 +1,1 @@
-"""Spark queries: known by checkpoint folder or by what their listeners post. The only folder that uses ``metaq_spark``."""
+"""Spark queries: known by a checkpoint folder, or by what listeners post. Only this folder uses ``metaq_spark``."""

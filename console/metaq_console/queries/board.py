@@ -1,8 +1,8 @@
 """The Spark queries that a console knows, and the last verdict on each.
 
-A query is known by its checkpoint folder, which an argument named, or by events that its listener posts. Looks at it are
-taken in the background, one query after the other, so that a page shows the last verdict at once. The number of
-queries is bounded; the one that was silent for longest is forgotten first.
+A query is known by its checkpoint folder, which an argument named, or by events that its listener posts. Looks at it
+are taken in the background, one query after the other, so that a page shows the last verdict at once. The number of
+reported queries is bounded: the one that was silent for longest is forgotten first.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from metaq_console.cluster.questions import Questions
 from metaq_console.errors import RequestFailed
 
 QUERIES_MAX: Final = 100
+"""Queries that listeners reported."""
 EVENTS_MAX: Final = 500
 """Events that one post may have."""
 LOOK_S: Final = 30.0
@@ -60,7 +61,7 @@ MakeWatch = Callable[[str, Callable[[], Sequence[Mapping[str, Any]]]], QueryWatc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryRow:
-    """A query. ``key`` names it in addresses. ``look`` is the tree of the last look; ``error`` says why there is none."""
+    """A query. ``key`` names it in addresses. ``look``: the tree of the last look; ``error``: why there is none."""
 
     key: str
     title: str
@@ -103,6 +104,7 @@ class QueryBoard:
         self._questions, self._history = questions, history
         self._make_watch, self._log, self.missing = make_watch, log, missing
         self._known = {key: _Known(key, key, None, None) for key in map(str, checkpoints)}
+        self._named = frozenset(self._known)
 
     def rows(self) -> list[QueryRow]:
         """Return all queries: those of folders first, then those that listeners reported."""
@@ -186,7 +188,8 @@ class QueryBoard:
         """Make entries for the queries of new events; one that names the folder of an entry belongs to it."""
         if self._log is None:
             return
-        for query_id, about in self._log.queries().items():
+        reported = sorted(self._log.queries().items(), key=lambda each: each[1].get("last_at_ms") or 0)[-QUERIES_MAX:]
+        for query_id, about in reported:
             checkpoint = local_folder(about.get("checkpoint"))
             known = self._of(query_id, checkpoint)
             if known is None:
@@ -195,8 +198,9 @@ class QueryBoard:
                 known.checkpoint, known.watch = checkpoint, None
             known.query_id = query_id
             known.name = about.get("name") or known.name
-        while len(self._known) > QUERIES_MAX:
-            self._known.pop(next(iter(self._known)))
+        newest = {query_id for query_id, _ in reported}
+        for key in [key for key in self._known if key not in self._named and key not in newest]:
+            del self._known[key]
 
     def _of(self, query_id: str, checkpoint: str) -> _Known | None:
         for known in self._known.values():

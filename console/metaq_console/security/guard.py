@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
+from starlette.responses import RedirectResponse, Response
 
 from metaq_console.api.operations import BODY_BYTES_MAX, failure_answer
 from metaq_console.errors import RequestFailed
@@ -42,8 +43,8 @@ SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 OPEN_PREFIXES: Final = ("/login", "/static/")
 """Paths that need no token: a browser has to be able to show where it is entered."""
 LARGE_BODIES_MAX: Final = 8 << 20
-LARGE_SUFFIX: Final = "/messages"
-"""End of the paths whose bodies have messages."""
+LARGE_SUFFIXES: Final = ("/messages", "/v1/queries/events")
+"""Ends of the paths whose bodies have messages, or the progress of queries."""
 
 
 def guarded(settings: ConsoleSettings) -> list[Middleware]:
@@ -72,6 +73,7 @@ class Guard:
         except RequestFailed as failure:
             answer = failure_answer(failure)
             if failure.status == 401:
+                answer = _to_login(scope, headers) or answer
                 answer.headers["WWW-Authenticate"] = 'Bearer realm="metaq"'
             await answer(scope, receive, with_headers)
             return
@@ -95,6 +97,14 @@ class Guard:
             )
 
 
+def _to_login(scope: MutableMapping[str, Any], headers: Headers) -> Response | None:
+    """Return the way to the page where a browser's visitor enters the token; ``None`` for a program."""
+    if scope["method"] != "GET" or "text/html" not in headers.get("accept", ""):
+        return None
+    path, query = scope["path"], scope.get("query_string", b"").decode("latin-1")
+    return RedirectResponse(f"/login?{urlencode({'back': f'{path}?{query}' if query else path})}", 303)
+
+
 def check_site(headers: Headers, host: str) -> None:
     """Check that a request that changes something comes from a page of this server, or from no page.
 
@@ -113,7 +123,7 @@ def check_site(headers: Headers, host: str) -> None:
 
 def _limit(scope: MutableMapping[str, Any]) -> int:
     path = scope["path"]
-    return LARGE_BODIES_MAX if path.endswith(LARGE_SUFFIX) or path.startswith("/put") else BODY_BYTES_MAX
+    return LARGE_BODIES_MAX if path.endswith(LARGE_SUFFIXES) or path.startswith("/put") else BODY_BYTES_MAX
 
 
 def _check_length(headers: Headers, limit: int) -> None:

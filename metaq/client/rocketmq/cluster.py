@@ -11,7 +11,7 @@ from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.reads.bundled import ask_for_metaq
 from metaq.client.browser import Start
 from metaq.client.cluster import OffsetChange
-from metaq.client.rocketmq.group_view import GroupMember, RocketGroupView
+from metaq.client.rocketmq.group_view import ListedConsumer, RocketGroupView
 from metaq.client.rocketmq.statistics import (
     QueueStatistics,
     RocketBrokerStatistics,
@@ -157,7 +157,7 @@ class RocketClusterView:
         """Return the ids of the consumers of ``group`` that are running, as the brokers know them, sorted."""
         return self._groups.members(group)
 
-    def consumers(self, group: str) -> list[GroupMember]:
+    def consumers(self, group: str) -> list[ListedConsumer]:
         """Return the consumers of ``group`` that are running, with address, language and version, sorted."""
         return self._groups.consumers(group)
 

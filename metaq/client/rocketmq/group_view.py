@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMember:
+class ListedConsumer:
     """A running consumer, as its brokers know it. ``version`` is RocketMQ's number of the client's release."""
 
     client_id: str
@@ -74,12 +74,12 @@ class RocketGroupView:
         listed = self._of_each(lambda session, broker: ask_members(session, broker, name))
         return sorted({member for members in listed for member in members})
 
-    def consumers(self, group: str) -> list[GroupMember]:
+    def consumers(self, group: str) -> list[ListedConsumer]:
         """Return the running consumers of a group, sorted by their ids; each is listed once."""
         name = self._name(group)
         listed = self._of_each(lambda session, broker: ask_connections(session, broker, name))
         found = {
-            one.client_id: GroupMember(
+            one.client_id: ListedConsumer(
                 client_id=one.client_id, address=one.client_addr, language=one.language, version=one.version
             )
             for connections in listed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,10 +47,8 @@ async def resend(visit: Visit, form: FormData) -> Response:
 async def _page(visit: Visit, group: str, results: list[ResendResult] | None) -> Response:
     cluster = visit.console.cluster
     names: list[str] = []
-    try:
+    with suppress(RequestFailed):  # a group can be typed in
         names = await cluster.group_names()
-    except RequestFailed:
-        pass  # a group can be typed in
     found = None
     if group:
         found = await visit.ask(("dead letters", group), cluster.dead_letters(group, 0, SHOWN_MAX), None)

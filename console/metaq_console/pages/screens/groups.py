@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+from starlette.datastructures import FormData
 from starlette.responses import Response
 
 from metaq.net.clock import wall_clock_ms
@@ -65,7 +66,7 @@ async def reset_preview(visit: Visit) -> Response:
     return await _reset_page(visit, visit.needed("group"), visit.needed("topic"), visit.needed("to"), False)
 
 
-async def reset(visit: Visit, form: dict[str, Any]) -> Response:
+async def reset(visit: Visit, form: FormData) -> Response:
     """Set the offsets of a group, and show what was changed."""
     name, topic, to = (str(form.get(each, "")) for each in ("group", "topic", "to"))
     try:

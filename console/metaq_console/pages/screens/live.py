@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from metaq_console.cluster.cluster_questions import ClusterQuestions
 from metaq_console.errors import RequestFailed
 from metaq_console.pages.rendering import url
-from metaq_console.pages.screens.messages import DECODER_NAMES, Asked, MessageRow, asked_of, row_preview
+from metaq_console.pages.screens.messages import DECODER_NAMES, MessageRow, WantedMessages, asked_of, row_preview
 from metaq_console.pages.visit import Visit
 
 TICK_S: Final = 1.0
@@ -34,9 +34,7 @@ async def live(visit: Visit) -> Response:
     """Show the page that follows a topic."""
     asked = asked_of(visit)
     await visit.ask(("partitions", asked.topic), visit.console.cluster.partitions(asked.topic), [])
-    address = url(
-        "/topic/live/stream", topic=asked.topic, text=asked.text, tag=asked.tag, **{"as": asked.decoder}
-    )
+    address = url("/topic/live/stream", topic=asked.topic, text=asked.text, tag=asked.tag, **{"as": asked.decoder})
     return visit.page("live.html", "topics", topic=asked.topic, asked=asked, decoders=DECODER_NAMES, stream=address)
 
 
@@ -81,7 +79,7 @@ def _event(name: str, text: str) -> str:
 class Follower:
     """Reads what is new in a topic, tick by tick."""
 
-    def __init__(self, cluster: ClusterQuestions, asked: Asked) -> None:
+    def __init__(self, cluster: ClusterQuestions, asked: WantedMessages) -> None:
         self._cluster, self._asked = cluster, asked
         self._positions: dict[str, int] | None = None
         self._ticks = 0

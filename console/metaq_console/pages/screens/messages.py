@@ -48,7 +48,7 @@ DECODER_NAMES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class WantedMessages:
     """What a visitor looks for, as in the address."""
 
     topic: str
@@ -121,7 +121,9 @@ class Cursor:
                 matches=int(matches),
             )
         except (ValueError, TypeError, AttributeError, zlib.error, RecursionError):
-            raise RequestFailed(400, "invalid_value", "the parameter after is not one of a search's next step") from None
+            raise RequestFailed(
+                400, "invalid_value", "the parameter after is not one of a search's next step"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +134,10 @@ class MessageRow:
     preview: Decoded
 
 
-def asked_of(visit: Visit) -> Asked:
+def asked_of(visit: Visit) -> WantedMessages:
     """Return what the address asks for."""
     decoder = visit.given("as", "auto")
-    return Asked(
+    return WantedMessages(
         topic=visit.needed("topic"),
         partition=visit.given("partition") or None,
         start=visit.given("start"),
@@ -156,7 +158,9 @@ async def messages(visit: Visit) -> Response:
     step = None
     try:
         start = read_start(asked.start or ("earliest" if asked.searches else "latest"), asked.partition)
-        scan = await visit.console.cluster.scan(asked.request(start, NEWEST, FIRST_STEP_S if asked.searches else STEP_S))
+        scan = await visit.console.cluster.scan(
+            asked.request(start, NEWEST, FIRST_STEP_S if asked.searches else STEP_S)
+        )
         rows, step = _rows(scan, asked), _step(visit, scan, None)
         if start == "newest":
             rows.reverse()
@@ -194,11 +198,11 @@ async def next_step(visit: Visit) -> Response:
     return HTMLResponse(f'{html}<hx-partial hx-target="#rows" hx-swap="beforeend">{found}</hx-partial>')
 
 
-def _rows(scan: Scan, asked: Asked) -> list[MessageRow]:
+def _rows(scan: Scan, asked: WantedMessages) -> list[MessageRow]:
     return [MessageRow(one, row_preview(one, asked)) for one in scan.messages()]
 
 
-def row_preview(message: FoundMessage, asked: Asked) -> Decoded:
+def row_preview(message: FoundMessage, asked: WantedMessages) -> Decoded:
     """Return one line of a value: its beginning, or what surrounds the text that was looked for."""
     found = preview(message.data, asked.decoder)
     if asked.text is None or asked.text in found.text:
@@ -276,5 +280,7 @@ async def message(visit: Visit) -> Response:
         shown=None if found is None else decode(found.data, asked.decoder),
         asked=asked.decoder,
         decoders=DECODER_NAMES,
-        download="/v1/topics/{}/messages/{}/{}/value".format(*(quote(one, safe="") for one in (topic, partition, offset))),
+        download="/v1/topics/{}/messages/{}/{}/value".format(
+            *(quote(one, safe="") for one in (topic, partition, offset))
+        ),
     )

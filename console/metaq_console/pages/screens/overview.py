@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from metaq_console.cluster.history import SeriesKey
 from metaq_console.cluster.values import GroupRow, TopicRow
 from metaq_console.pages.screens.plots import Plot, plot
 from metaq_console.pages.screens.queries import query_overview
@@ -43,7 +42,8 @@ async def most_behind(visit: Visit) -> list[GroupRow]:
     """Return the groups with the largest lag, as last sampled."""
     history = visit.console.history
     found = []
-    for key in history.keys():
+    series = history.keys()
+    for key in series:
         if key.kind == "group" and key.figure == "lag":
             values = history.points(key).values
             found.append((values[-1] if values else 0.0, key.name))
@@ -58,7 +58,9 @@ async def most_behind(visit: Visit) -> list[GroupRow]:
 async def _check_servers(visit: Visit) -> None:
     """Say which servers do not answer, or report trouble."""
     findings = await visit.ask("findings", visit.console.cluster.findings(), [])
-    visit.problems += [Problem(visit.t("no answer"), f"{one.what}: {one.detail}") for one in findings if one.level == "fail"]
+    visit.problems += [
+        Problem(visit.t("no answer"), f"{one.what}: {one.detail}") for one in findings if one.level == "fail"
+    ]
 
 
 def _totals(rows: list[TopicRow]) -> dict[str, Any]:
@@ -73,5 +75,6 @@ def _totals(rows: list[TopicRow]) -> dict[str, Any]:
 
 def _traffic(visit: Visit) -> Plot | None:
     history = visit.console.history
-    keys = [key for key in history.keys() if key.kind == "cluster" and key.figure == "in_per_s"]
+    series = history.keys()
+    keys = [key for key in series if key.kind == "cluster" and key.figure == "in_per_s"]
     return plot(history, *((key.name or visit.t("Messages in"), key) for key in keys[:5])) if keys else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Final, get_args
+from typing import Any, Final, cast, get_args
 
 from starlette.responses import Response
 
@@ -15,7 +15,7 @@ from metaq_console.pages.screens.paging import ROWS, Order, Paging, order, page_
 from metaq_console.pages.screens.plots import plot
 from metaq_console.pages.visit import Visit
 
-COLUMNS: Final = get_args(TopicSort)
+COLUMNS: Final[tuple[TopicSort, ...]] = get_args(TopicSort)
 READERS_MAX: Final = 50
 """Groups that are looked at for the readers of a topic."""
 
@@ -28,7 +28,11 @@ async def topics(visit: Visit) -> Response:
     if chosen.key != "topic" and cluster.system.name == "rocketmq":
         chosen = Order("topic", False)  # RocketMQ has no question about all topics
     question = cluster.topics(
-        text=text, sort=chosen.key, descending=chosen.falls, start=(number - 1) * ROWS, count=ROWS  # type: ignore[arg-type]
+        text=text,
+        sort=cast("TopicSort", chosen.key),
+        descending=chosen.falls,
+        start=(number - 1) * ROWS,
+        count=ROWS,
     )
     found = await visit.ask(("topics", text, chosen, number), question, None)
     return visit.page(

@@ -19,7 +19,7 @@ async def transactions(visit: Visit) -> Response:
     cluster = visit.console.cluster
     is_asked = cluster.system.name == "metaq"
     brokers = await visit.ask("brokers", cluster.brokers(), [])
-    found = await visit.ask("transactions", cluster.transactions(), None) if is_asked else None
+    found = await visit.ask("transactions", cluster.transactions(_query_ids(visit)), None) if is_asked else None
     return visit.page(
         "transactions.html",
         "transactions",
@@ -29,6 +29,10 @@ async def transactions(visit: Visit) -> Response:
         prepared=None if found is None else found.prepared,
         decisions=() if found is None else found.decisions,
     )
+
+
+def _query_ids(visit: Visit) -> list[str]:
+    return [row.query_id for row in visit.console.queries.rows() if row.query_id is not None]
 
 
 def _counts(brokers: Sequence[BrokerRow]) -> dict[str, int | None]:
