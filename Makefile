@@ -58,6 +58,13 @@ test-java: java $(READY)  ## Run the tests with a real Java MetaQ broker and cli
 test-peer-suites: java $(READY)  ## Run the peers' own suites, compiled in SUITES=folder, on the originals and on ours: docs/testing.md
 	@SUITES="$(SUITES)" $(SPARK_PYTHON) -m peers.suites $(SUITES_ARGS)
 
+.PHONY: site
+site: $(READY)  ## Build the documentation as a site with search in build/site, every link checked
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[site]"
+	@$(BIN)/python site/pages.py build/site-pages
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=site $(BIN)/mkdocs build --quiet -f site/mkdocs.yml
+	@echo "build/site/index.html"
+
 .PHONY: check-deploy
 check-deploy: $(READY)  ## Check the files in deploy/ with hadolint, yamllint, systemd-analyze and the schemas of Kubernetes
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[deploy]"
