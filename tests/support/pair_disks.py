@@ -20,11 +20,16 @@ from metaq_broker.log.streams.stream import PairStream, StreamRefused
 from metaq_broker.log.sync.group_commit import FlushPolicy
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.replication.local import LocalPartitions
-from metaq_broker.replication.local_streams import LocalStreams, OwnStream
+from metaq_broker.replication.local_streams import LocalStreams
 from metaq_broker.replication.pair.streams import agreed_end
 from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.statistics import Statistics
 from metaq_broker.testing import PowerCut
+from metaq_broker.transactions.checkpoint import CheckpointSettings
+from metaq_broker.transactions.interfaces import Durability
+from metaq_broker.transactions.journal_stream import JournalStream
+from metaq_broker.transactions.manager import TransactionManager
+from metaq_broker.transactions.partitions import EngineStore
 from stored import QuickFiles, put
 
 from metaq.formats.frames import walk
@@ -47,12 +52,7 @@ class PairDisk:
     """An opened data folder of a member. As a leader it notes what was reported, and confirms it if ``alone``."""
 
     def __init__(
-        self,
-        root: Path,
-        files: Files | None = None,
-        *,
-        segment_bytes: int = 400,
-        others: Callable[[Files, Path], list[OwnStream]] = lambda files, data: [],
+        self, root: Path, files: Files | None = None, *, segment_bytes: int = 400, journal_bytes: int = 1 << 20
     ) -> None:
         self.data, self.files = root / "data", files or QuickFiles()
         text = system_section(1, 4, maxSegmentSize=segment_bytes, indexInterval=100, dataPath=self.data)
@@ -66,8 +66,11 @@ class PairDisk:
         self.maintenance = PartitionMaintenance(self.engine, self.commit, lambda *at: [], self.retention.settle)
         local = LocalPartitions(self.engine, self.commit, self.maintenance, self.files)
         epochs = read_epochs(self.files, self.data) or {}
+        self.journal_bytes = journal_bytes
+        self.journal = JournalStream.open(self.files, self.clock, self.data / "transactions")
+        self.transactions: TransactionManager | None = None
         self.streams = LocalStreams(
-            local, self.commit, self.clock, self.retention.remove_before, epochs, others(self.files, self.data)
+            local, self.commit, self.clock, self.retention.remove_before, epochs, [self.journal]
         )
         self.alone = True
         self.events: list[tuple[str, str, int]] = []
@@ -90,6 +93,22 @@ class PairDisk:
             self.stream(name).confirm(end)
 
     # ---- what a test does
+
+    def serve(self) -> TransactionManager:
+        """Open the transactions, as the broker does when it has been elected."""
+        self.transactions = TransactionManager(
+            self.files,
+            self.clock,
+            self.data / "transactions",
+            EngineStore(self.engine),
+            timeout_s_max=60,
+            durability=Durability.OS,  # no acknowledgement of a pair depends on it
+            call_later=asyncio.get_running_loop().call_later,
+            checkpoint=CheckpointSettings(1, 3600.0, self.journal_bytes),
+            stream=self.journal,
+        )
+        self.transactions.recover_from_journal()
+        return self.transactions
 
     def stream(self, name: str) -> PairStream:
         found = self.streams.get(name)
@@ -120,6 +139,9 @@ class PairDisk:
         return [] if not isinstance(log, PartitionLog) else [bytes(each.body) for each in log.scan(log.start_offset)]
 
     async def close(self, *, clean: bool = True) -> None:
+        if self.transactions is not None:
+            self.transactions.close()
+        self.journal.close()
         await self.commit.drain()
         self.commit.stop()
         self.stores.close(clean)

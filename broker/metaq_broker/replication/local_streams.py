@@ -28,8 +28,14 @@ _LOG: Final = logging.getLogger(__name__)
 class OwnStream(PairStream, Protocol):
     """A stream other than a partition: there is one of its kind in a broker, and it always exists."""
 
+    def prepare(self) -> None:
+        """Give a stream without incarnation one, durably (blocking). Raises ``OSError``."""
+
     async def create(self, origin: StreamOrigin) -> None:
         """Begin an empty copy, in place of what is there."""
+
+    async def repair(self, intention: Intention) -> None:
+        """Cut what is damaged, or torn, at the end: the leader sends it again."""
 
     async def set_aside(self, time_ms: int) -> None: ...
 
@@ -142,8 +148,12 @@ class LocalStreams:
         if other is not None:
             await other.set_aside(time_ms)
         else:
-            _, origin = self._existing(name)
-            await self._local.maintenance.put_aside(*parse_folder_name(name), origin.incarnation, time_ms)
+            stream, origin = self._existing(name)
+            topic, index = parse_folder_name(name)
+            if stream.end == origin.start:  # there is nothing to keep
+                await self._local.maintenance.delete(topic, [index], force=True)
+            else:
+                await self._local.maintenance.put_aside(topic, index, origin.incarnation, time_ms)
         _LOG.warning(
             "stream moved to lost+found, the leader has another one or none", extra={"fields": {"stream": name}}
         )
@@ -166,6 +176,9 @@ class LocalStreams:
         found = self.get(origin.name)
         here = None if found is None else found.origin
         if here is not None and here.incarnation == origin.incarnation:
+            if origin.name in self._others:
+                intention = Intention(self._others[origin.name].end, 0, self._clock.now_ms(), "-")
+                await self._others[origin.name].repair(intention)
             return
         other = self._others.get(origin.name)
         if here is not None:
@@ -206,6 +219,7 @@ class LocalStreams:
         async with self._writing:
             for other in self._others.values():
                 await other.settled()
+                other.prepare()
             ends, epochs = {}, {}
             for stream in self.all():
                 if (origin := stream.origin) is not None:

@@ -98,6 +98,16 @@ class Extent:
             if first != self.first or not self.known:
                 self._write(first, self.end)
 
+    def cut(self, first: int, end: int) -> None:
+        """Record that the journal begins at ``first`` and ends at ``end``: the rest is removed on purpose.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
+        with self._lock:
+            if (first, end) != (self.first, self.end) or not self.known:
+                self._write(first, end)
+
     def _write(self, first: int, end: int) -> None:
         self._disk.write_atomic(self.path, seal(_TITLE, [f"{first} {end}"]))
         self.first, self.end, self.known = first, end, True

@@ -7,6 +7,8 @@ the operator has chosen that callers do not wait.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from metaq_broker.log.sync.sync_queue import OnDurable, SyncQueue
@@ -39,11 +41,17 @@ class GroupSync:
         self._queue = SyncQueue(journal, self._run)
         self._timer: Timer | None = None
         self._closed = False
+        self.hold: Callable[[int], None] | None = None
+        """Set in a pair: called with the end of a sync that is durable here; it stays under way until ``confirm``."""
+        self._held: JournalSync | None = None
 
     def close(self) -> None:
         """Drop all waiting callbacks: their connections are already closed."""
         self._closed = True
         self._queue.waiters.clear()
+        if self._held is not None:
+            self._held = None
+            self._journal.abandon_sync()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -52,7 +60,7 @@ class GroupSync:
 
         In the modes 0 and 2 the callback runs before this returns.
         """
-        if self._durability is Durability.COMMIT:
+        if self._durability is Durability.COMMIT or self.hold is not None:
             self.when_on_disk(callback)
             return
         if self._durability is Durability.SECOND:
@@ -68,6 +76,28 @@ class GroupSync:
         else:
             self._queue.waiters.append((self._journal.end_lsn, callback))
             self._queue.start()
+
+    @property
+    def durable_end(self) -> int:
+        """Return the LSN before which everything is durable here, whether it is confirmed or not."""
+        return self._journal.durable_lsn if self._held is None else self._held.target_lsn
+
+    def confirm(self, end: int) -> None:
+        """Finish the sync that is held, if the other members have everything before ``end`` and it ends there."""
+        held = self._held
+        if held is not None and held.target_lsn <= end:
+            self._held = None
+            self._finish(held, None)
+
+    def fence(self, reason: str) -> None:
+        """Refuse everything that waits, now and from now on; ``Journal.failure`` is the reason."""
+        self._journal.failure = reason
+        if self._held is not None:
+            self._held = None
+            self._journal.abandon_sync()
+        waiters, self._queue.waiters = list(self._queue.waiters), deque()
+        for _, callback in waiters:
+            callback(JournalFailed(reason))
 
     def start_early(self) -> None:
         """Start an fsync before anyone waits for it, if enough is unsynced.
@@ -90,15 +120,22 @@ class GroupSync:
         def finished(error: BaseException | None) -> None:
             if error is not None and not isinstance(error, OSError):
                 error = OSError(f"the sync broke off: {error!r}")
-            queue.finish(job, error)
-            if self._closed:
-                return
-            if queue.waiters:
-                queue.start()
+            if error is None and self.hold is not None and self._journal.failure is None:
+                self._held = job
+                self.hold(job.target_lsn)
             else:
-                self.start_early()
+                self._finish(job, error)
 
         self._run_in_worker(job.run, finished)
+
+    def _finish(self, job: JournalSync, error: OSError | None) -> None:
+        self._queue.finish(job, error)
+        if self._closed:
+            return
+        if self._queue.waiters:
+            self._queue.start()
+        else:
+            self.start_early()
 
 
 def _nothing(failure: Exception | None) -> None:

@@ -176,6 +176,8 @@ class Journal:
         self._reads = 0
         self._closed = False
         self.failure: str | None = "the broker is starting"
+        self.appended: Callable[[int], None] = lambda end_lsn: None
+        """Called with the new end after every append."""
 
     def load(self, visit: Visit) -> None:
         """Read the journal in its folder (which must exist), record by record, and leave it ready for more.
@@ -283,6 +285,7 @@ class Journal:
             self._cut_back(file, error)
             raise JournalFailed(f"cannot write {file.path}: {error.strerror or error}") from error
         file.size += byte_count
+        self.appended(file.end)
 
     def _cut_back(self, file: _File, cause: OSError) -> None:
         try:
@@ -346,6 +349,25 @@ class Journal:
             self._durable_lsn = max(self._durable_lsn, job.target_lsn)
             self._named_start = max(self._named_start, job.newest_start)
 
+    def abandon_sync(self) -> None:
+        """Forget the sync that is under way: nothing that it covers is acknowledged, and nothing follows."""
+        self._in_flight = False
+        self._close_if_idle()
+
+    def bytes_at(self, lsn: int, count: int) -> tuple[int, bytes]:
+        """Return the LSN of the first byte of the file with ``lsn``, and up to ``count`` bytes from there (blocking).
+
+        Raises:
+            OSError: They cannot be read.
+        """
+        file = next(each for each in reversed(self._files) if each.start <= lsn)
+        return file.start, self._disk.pread(file.fd, min(count, file.end - lsn), lsn - file.start)
+
+    @property
+    def start_lsn(self) -> int:
+        """LSN of the oldest byte."""
+        return self._files[0].start
+
     def sync_now(self) -> None:
         """Make everything durable, blocking; for the start and the stop only.
 
@@ -381,6 +403,11 @@ class Journal:
             if not oldest.readers:
                 self._disk.close(oldest.fd)
             del self._files[0]
+
+    def cover(self, lsn: int) -> None:
+        """Record that everything before ``lsn`` is durable (blocking; any thread). Without it, a check is weaker."""
+        with contextlib.suppress(OSError):
+            self._extent.cover(lsn)
 
     def note_end(self) -> None:
         """Record the end of the journal if all of it is durable; for a stop, and after a failure.

@@ -33,6 +33,7 @@ from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.sync.sync_queue import OnDurable
 from metaq_broker.transactions import recovery, resumption
+from metaq_broker.transactions.applier import fail
 from metaq_broker.transactions.checkpoint import CheckpointSettings, JournalCheckpoint, RecordLedger
 from metaq_broker.transactions.completion import Answered, Completion, Proposal, Voted
 from metaq_broker.transactions.decisions import Decision, Decisions, EndedQueries, Heuristics
@@ -51,6 +52,7 @@ from metaq_broker.transactions.interfaces import (
     run_in_loop_worker,
 )
 from metaq_broker.transactions.journal import Journal, JournalFailed
+from metaq_broker.transactions.journal_stream import JournalStream
 from metaq_broker.transactions.journal_writer import JournalWriter
 from metaq_broker.transactions.outcomes import (
     JournalUnavailable,
@@ -59,6 +61,7 @@ from metaq_broker.transactions.outcomes import (
     NotMissing,
     NotStarted,
     Outcome,
+    OutcomeUnknown,
     TransactionRefused,
 )
 from metaq_broker.transactions.puts import TransactionPuts
@@ -96,9 +99,11 @@ class TransactionManager:
         limits: TransactionLimits = TransactionLimits(),  # noqa: B008  a frozen value
         checkpoint: CheckpointSettings = CheckpointSettings(),  # noqa: B008  a frozen value
         check_space: SpaceCheck = no_space_check,
+        stream: JournalStream | None = None,
     ) -> None:
         """Create a manager that has not opened the journal in ``directory``; ``recover_from_journal`` does that.
 
+        ``stream``: a pair's; it has the journal until then, and what the other members lack is not acknowledged.
         ``timeout_s_max`` limits the timeouts of BEGIN (``maxTxTimeoutInSeconds``).
         """
         self.counters = TransactionCounters()
@@ -133,6 +138,7 @@ class TransactionManager:
         )
         self._last_serial = NO_SERIAL
         self._lock_fd: int | None = None
+        self._stream = stream
 
     def _appended(self) -> None:
         self._checkpoint.after_append()
@@ -455,9 +461,13 @@ class TransactionManager:
             raise
 
     def _recover(self) -> recovery.JournalReport:
+        if self._stream is not None:
+            self._stream.hand_over()
         self._lock_fd = claim_folder(self._files, self._directory)
         replay = recovery.Replay()
         self._journal.load(replay.visit)
+        if self._stream is not None:
+            self._stream.attach(self._journal, self._sync, self.fence)
         self._last_serial = replay.last_serial
         resumption.adopt_memories(replay, self._heuristics, self._writer)
         recovered = replay.recovered()
@@ -468,6 +478,18 @@ class TransactionManager:
         found = recovery.report(replay, recovered, committed)
         _log.info("transactions recovered", extra={"fields": dataclasses.asdict(found)})
         return found
+
+    def fence(self, reason: str) -> None:
+        """Refuse everything that waits, now and from now on: another broker is the leader. ``close`` follows.
+
+        Nothing is acknowledged any more. What became of these transactions is known to the other broker.
+        """
+        self._completion.stop()
+        self._checkpoint.close()
+        self._sync.fence(reason)
+        for transaction in self._not_ended():
+            if transaction.waiting:
+                fail(transaction, OutcomeUnknown(transaction.key, reason))
 
     def close(self) -> None:
         """Stop: prepared transactions stay prepared, open ones are forgotten. Waiting callbacks are not called."""
