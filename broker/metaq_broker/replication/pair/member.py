@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from metaq_broker.log.streams.facts import StreamFacts
 from metaq_broker.replication.pair import events
@@ -48,6 +48,9 @@ from metaq_broker.replication.pair.messages import (
 from metaq_broker.replication.pair.outbox import Outbox
 from metaq_broker.replication.pair.record import PairMemberEntry, PairRecord
 from metaq_broker.replication.pair.streams import StreamState
+
+READ_TICKS: Final = 10
+"""The record is read again after so many ticks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ class PairMember:
         self._others_blank = False
         self._outvoted_by = 0
         self._leaves = False
+        self._ticks = 0
         self._hello: tuple[int, PairHello] | None = None
         self._handlers: dict[type, Callable[[Any], None]] = {
             events.RecordRead: self._record_read,
@@ -514,7 +518,9 @@ class PairMember:
 
     def _tick(self, event: events.Tick) -> None:
         self._pauses = False
-        if self._must_read or self._in_doubt or (self.record is None and not self._reading):
+        self._ticks += 1
+        is_due = self.record is None or self._ticks % READ_TICKS == 0  # a watch may be lost
+        if self._must_read or self._in_doubt or (is_due and not self._reading):
             self._read()
         else:
             self._decide()
