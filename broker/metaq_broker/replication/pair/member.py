@@ -302,8 +302,7 @@ class PairMember:
         if self._unfitness(record) is not None or (self._leaves and uuid in record.in_sync):
             if others := record.in_sync - {uuid}:
                 self._change(replace(record.registering(uuid, self._entry), in_sync=others))
-        elif self._may_elect(record) and (record.master == uuid or self._lost_master == record.master):
-            why = self._why if self._lost_master else "this member was the master, and was restarted"
+        elif self._may_elect(record) and (why := self._reason_to_elect(record)):
             self._become_candidate(max(self._promised, record.epoch + 1), why)
         elif entry != self._entry:
             self._register(record)
@@ -331,9 +330,15 @@ class PairMember:
     def _may_elect(self, record: PairRecord) -> bool:
         is_recorded = self._identity.uuid in record.in_sync and self._unfitness(record) is None
         if self._candidacy is not None:
-            is_recorded = is_recorded and record.epoch < self._candidacy
-            is_recorded = is_recorded and record.master in (self._lost_master, self._identity.uuid)
+            is_recorded = is_recorded and record.epoch < self._candidacy and self._reason_to_elect(record) is not None
         return is_recorded and not self._leaves
+
+    def _reason_to_elect(self, record: PairRecord) -> str | None:
+        if record.master == self._identity.uuid:
+            return "this member was the master, and was restarted"
+        if record.master not in record.in_sync:
+            return "the master has lost its data, and has left the set"
+        return self._why if record.master == self._lost_master else None
 
     def _elect(self, master: str, why: str) -> None:
         """Read the record once more, then try to become the master if it still names the lost one."""
