@@ -74,7 +74,7 @@ class Following:
         log = self._logs.get(message.stream)
         if log is None or message.offset != log.written or message.end < message.offset:
             expected = "no such stream" if log is None else f"expected {log.written}"
-            self._close(f"a run of {message.stream} at offset {message.offset}: {expected}")
+            self.close(f"a run of {message.stream} at offset {message.offset}: {expected}")
             return
         log.written = message.end
         self._start_write(message, log)
@@ -105,7 +105,7 @@ class Following:
             log = self._logs[name]
             if keep_to is not None and keep_to < log.confirmed:
                 self.trouble = f"{name} is confirmed up to {log.confirmed}, and its master has it up to {keep_to} only"
-                self._close(self.trouble)
+                self.close(self.trouble)
                 return False
         for name, keep_to in cuts.items():
             if keep_to is None:
@@ -137,7 +137,8 @@ class Following:
         self._under_way[number] = ended
         return number
 
-    def _close(self, reason: str) -> None:
+    def close(self, reason: str) -> None:
+        """End the connection to the master, which opens another one."""
         if self.link is not None:
             self._outbox.add(CloseLink(self.link, reason))
             self.stop()

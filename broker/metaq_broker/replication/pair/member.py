@@ -548,5 +548,7 @@ class PairMember:
             self._decide()
 
     def _set_leaves(self, leaves: bool) -> None:
-        self._leaves = leaves
-        self._decide()
+        if leaves != self._leaves:
+            self._leaves = leaves
+            self._following.close("the member leaves" if leaves else "the member joins")  # the next welcome says so
+            self._decide()
