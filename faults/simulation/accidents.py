@@ -8,9 +8,10 @@ tried, and the docstrings of the core say so.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
-from metaq_broker.replication.pair import events
+from metaq_broker.replication.pair import actions, events
 from metaq_broker.replication.pair.actions import PairRole
 from metaq_broker.replication.pair.record import PairRecord
 
@@ -81,10 +82,14 @@ class Accidents:
 
     def _kill_at_action(self) -> None:
         member = self._master_or_any()
-        member.actions_until_kill = self._random.choice((1, 2, 3, 5, 8, 20, 50, 100))
         member.kill_before = self._random.random() < 0.5
         member.refused_until = self._all.schedule.now + 10_000_000
-        self._note(f"{member.name} is killed at its {member.actions_until_kill}. action from now on")
+        if self._random.random() < 0.6:
+            member.kill_at = self._random.choice(_KILLED_AT)
+            self._note(f"{member.name} is killed at its next {member.kill_at.__name__}")
+        else:
+            member.actions_until_kill = self._random.choice((1, 2, 3, 5, 8, 20, 50, 100))
+            self._note(f"{member.name} is killed at its {member.actions_until_kill}. action from now on")
         for delay in (500_000, 1_500_000, 2_900_000):
             self._all.schedule.after(delay, member.start)
 
@@ -105,6 +110,19 @@ class Accidents:
         for direction in directions:
             self._all.network.cut(*direction)
             self._all.schedule.after(duration, self._all.network.cuts.discard, direction)
+
+    def _isolate(self) -> None:
+        """Cut a member from everything; the other members come back first."""
+        member, zookeeper, duration = self._master_or_any(), self._all.zookeeper, self._duration()
+        self._note(f"{member.name} is alone for {duration // 1000} ms")
+        for other in self._all.members:
+            if other is not member:
+                for direction in ((member.number, other.number), (other.number, member.number)):
+                    self._all.network.cut(*direction)
+                    self._all.schedule.after(duration, self._all.network.cuts.discard, direction)
+        for cut in (zookeeper.cut_to, zookeeper.cut_from):
+            cut.add(member.number)
+            self._all.schedule.after(duration + self._duration(), cut.discard, member.number)
 
     def _slow_network(self) -> None:
         self._all.network.slowness = 50
@@ -128,6 +146,26 @@ class Accidents:
     def _lose_answers(self) -> None:
         self._all.zookeeper.lost_answers = 0.5
         self._all.schedule.after(self._duration(), setattr, self._all.zookeeper, "lost_answers", 0.0)
+
+    def _lose_a_growth(self) -> None:
+        """The answer to the next growth of the set is lost, the new member falls behind, and the master dies."""
+        members = self._all.members
+
+        def grown(record: PairRecord) -> None:
+            master = next((each for each in members if each.disk.file.uuid == record.master), None)
+            if master is None:
+                return
+            self._note(f"the set has grown, {master.name} is not told, and sends nothing any more")
+            delay = self._random.randint(20_000, 250_000)
+            for other in members:
+                if other is not master:
+                    self._all.network.cut(master.number, other.number)
+                    direction = master.number, other.number
+                    self._all.schedule.after(delay + 100_000, self._all.network.cuts.discard, direction)
+            self._all.schedule.after(delay, partial(self._kill_member, master, power=False))
+
+        self._all.zookeeper.on_growth = grown
+        self._kill_member(self._member(), power=False)
 
     def _end_session(self) -> None:
         member = self._master_or_any()
@@ -239,6 +277,12 @@ class Accidents:
             member.after(0, member.feed, events.MasterLost(member.core.record.master, "a wrong hint"))
 
 
+_KILLED_AT: tuple[type, ...] = (
+    *(actions.RoleChanged, actions.ChangeRecord, actions.StorePromise, actions.BeginEpoch, actions.CutStreams),
+    *(actions.AdoptStreams, actions.WriteRun, actions.MoveReadableEnd, actions.SendToMember, actions.CloseLink),
+)
+"""Kinds of actions before or after which a member is killed."""
+
 _WEIGHTED: tuple[tuple[Callable[[Accidents], None], int], ...] = (
     (Accidents._kill, 10),
     (Accidents._lose_power, 8),
@@ -248,6 +292,8 @@ _WEIGHTED: tuple[tuple[Callable[[Accidents], None], int], ...] = (
     (Accidents._jump, 3),
     (Accidents._cut, 12),
     (Accidents._slow_network, 3),
+    (Accidents._isolate, 6),
+    (Accidents._lose_a_growth, 4),
     (Accidents._cut_from_zookeeper, 8),
     (Accidents._stop_zookeeper, 3),
     (Accidents._lose_answers, 6),

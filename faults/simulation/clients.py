@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from faults.simulation.broker import JOURNAL, ROWS
 from faults.simulation.disk import StoredRecord
+from faults.simulation.events import between
 from faults.simulation.member import SimulatedMember, Surroundings
 
 TIMEOUT_US = 400_000
@@ -26,7 +27,7 @@ class Client:
         self._target += 1
 
     def delay(self) -> int:
-        return self.random.randint(50, 1_000)
+        return between(self.random, 50, 1_000)
 
 
 class Producer(Client):
@@ -39,7 +40,7 @@ class Producer(Client):
 
     def _next(self) -> None:
         if not self.is_over:
-            self.all.schedule.after(self.random.randint(1, 2 * self._interval), self._send)
+            self.all.schedule.after(between(self.random, 1, 2 * self._interval), self._send)
 
     def _send(self) -> None:
         self.all.serials += 1
@@ -66,7 +67,7 @@ class Producer(Client):
         def acknowledge(record: StoredRecord) -> None:
             self.all.checker.acknowledge(member, stream, record)
 
-        size = self.random.randint(1, self._size_max)
+        size = between(self.random, 1, self._size_max)
         serving.put(stream, size, serial, ("message",), acknowledge=acknowledge)
 
 
@@ -80,7 +81,7 @@ class Reader(Client):
 
     def _next(self) -> None:
         if not self.is_over:
-            self.all.schedule.after(self.random.randint(1, 2 * self._interval), self._read)
+            self.all.schedule.after(between(self.random, 1, 2 * self._interval), self._read)
 
     def _read(self) -> None:
         member = self.random.choice(self.all.members)
@@ -110,7 +111,7 @@ class Query(Client):
     def _next_batch(self) -> None:
         if not self.is_over:
             self._batch += 1
-            self.all.schedule.after(self.random.randint(1, 2 * self._interval), self._try, self._batch)
+            self.all.schedule.after(between(self.random, 1, 2 * self._interval), self._try, self._batch)
 
     def _try(self, batch: int) -> None:
         if batch != self._batch:

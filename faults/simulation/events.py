@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from random import Random
 from typing import Any
+
+
+def between(random: Random, low: int, high: int) -> int:
+    """Return a number from ``low`` to ``high``; much faster than ``randint``."""
+    return low + int(random.random() * (high - low + 1))
 
 
 class Schedule:

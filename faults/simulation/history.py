@@ -54,7 +54,7 @@ class History:
         note = self._note if has_trace else _ignore
         zookeeper = ZooKeeper(self._schedule, random, note)
         network = Network(self._schedule, random)
-        size = random.choice((2, 2, 2, 3))
+        size = random.choice((2, 2, 3))
         settings = PairSettings(min_in_sync=random.choice((1, 1, 2)), members_max=size)
         self._all = Surroundings(
             self._schedule, random, zookeeper, network, Checker(), settings, note,
@@ -85,11 +85,11 @@ class History:
         random, schedule = self._random, self._schedule
         for member in self._members:
             schedule.after(random.randint(0, 50_000), member.start)
-        size_max = random.choice((100, 100, 1 << 31))
+        size_max = random.choice((100, 1 << 31))
         self._clients = [
-            *(Producer(self._all, random.choice((15_000, 40_000)), size_max) for _ in range(2)),
-            Reader(self._all, 25_000),
-            *(Query(self._all, number, 60_000) for number in range(2)),
+            *(Producer(self._all, random.choice((20_000, 60_000, 120_000)), size_max) for _ in range(2)),
+            Reader(self._all, 60_000),
+            *(Query(self._all, number, 120_000) for number in range(2)),
         ]
         self.accidents.plan(random.choice((1, 2, 3, 4, 6, 8)))
         schedule.run_until(CHAOS_US)
@@ -120,9 +120,9 @@ class History:
         self._all.network.slowness = 1
         zookeeper.cut_to.clear()
         zookeeper.cut_from.clear()
-        zookeeper.is_down, zookeeper.lost_answers = False, 0.0
+        zookeeper.is_down, zookeeper.lost_answers, zookeeper.on_growth = False, 0.0, None
         for member in self._members:
-            member.actions_until_kill = -1
+            member.actions_until_kill, member.kill_at = -1, None
             member.disk.is_full, member.disk.slowness = False, 1
             member.has_left = False
             if self.accidents.zookeeper_was_put_back:

@@ -18,7 +18,7 @@ from metaq_broker.replication.pair.messages import PairMessage, StreamRun
 from faults.simulation.broker import JOURNAL, ROWS, Serving
 from faults.simulation.checker import Checker
 from faults.simulation.disk import Cut, Disk, DiskStream, StoredRecord
-from faults.simulation.events import Schedule
+from faults.simulation.events import Schedule, between
 from faults.simulation.network import Network
 from faults.simulation.zookeeper import Proposal, StoredVersion, ZooKeeper
 
@@ -65,6 +65,7 @@ class SimulatedMember:
         self.clock_offset = 0
         self.actions_until_kill = -1
         self.kill_before = False
+        self.kill_at: type | None = None
         self.syncs_fail = False
         self.refused_until = 0
         self.core: PairMember | None = None
@@ -206,12 +207,15 @@ class SimulatedMember:
             if run != self.run:
                 return
             self.actions_until_kill -= 1
+            if type(action) is self.kill_at:
+                self.actions_until_kill, self.kill_at = 0, None
             if self.actions_until_kill == 0 and self.kill_before:
                 raise Killed
             if self._all.has_trace:
                 self.note(f"action  {action}")
             _EXECUTE[type(action)](self, action)
             if self.actions_until_kill == 0:
+                self.actions_until_kill = -1
                 raise Killed
         self._is_executing = False
 
@@ -411,7 +415,7 @@ class SimulatedMember:
 
     def _send_run(self, action: actions.SendRun) -> None:
         records = self.disk.streams[action.stream].between(action.offset, action.end)
-        size = self._random.randint(1, 8)
+        size = between(self._random, 1, 8)
         for first in range(0, len(records), size):
             run = records[first : first + size]
             message = StreamRun(action.epoch, action.stream, run[0].offset, run[-1].end, run)
@@ -430,7 +434,7 @@ class SimulatedMember:
 
     def _after_disk(self, lane: str | None, call: Callable[..., None], *arguments: Any) -> None:
         """Call when the disk has done something; what is for all streams waits for everything before it."""
-        delay = self._random.randint(100, 3_000) * self.disk.slowness
+        delay = between(self._random, 100, 3_000) * self.disk.slowness
         before = max(self._lanes.values(), default=0) if lane is None else self._lanes.get(lane, 0)
         at = max(self._all.schedule.now + delay, before, self._lanes.get(None, 0))
         self._lanes[lane] = at

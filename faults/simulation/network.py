@@ -10,7 +10,7 @@ from random import Random
 
 from metaq_broker.replication.pair.messages import PairMessage
 
-from faults.simulation.events import Schedule
+from faults.simulation.events import Schedule, between
 
 SILENCE_US = 500_000
 """After how long an end gives up a connection on which nothing arrives."""
@@ -56,7 +56,7 @@ class Network:
         if connection is None or member in connection.closed or connection.other(member) in connection.dropped:
             return
         to = connection.other(member)
-        delay = self._random.randint(50, 2_000) * self.slowness
+        delay = between(self._random, 50, 2_000) * self.slowness
         if (member, to) in self.cuts or to in connection.is_lost:
             self._lose(connection, to)
             delay += self._random.randint(100_000, 1_200_000)  # sent again and again, until it comes through

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from metaq_broker.replication.pair.events import ChangeOutcome
 from metaq_broker.replication.pair.record import PairRecord
 
-from faults.simulation.events import Schedule
+from faults.simulation.events import Schedule, between
 
 SESSION_US = 600_000
 """How long a session lasts that does not report."""
@@ -44,6 +44,7 @@ class ZooKeeper:
         self.sessions: dict[int, int] = {}
         self.watchers: dict[int, Callable[[], None]] = {}
         self.on_store: Callable[[PairRecord], None] = lambda record: None
+        self.on_growth: Callable[[PairRecord], None] | None = None
 
     # ---- requests; ``answer`` is called once, in the member's own time
 
@@ -85,7 +86,12 @@ class ZooKeeper:
             if proposal.version != version:
                 self._schedule.after(self._delay(), answer, ChangeOutcome.CONFLICT, -1)
                 return
+            grows = self.stored is not None and proposal.record.in_sync > self.stored.record.in_sync
             self.store(proposal.record, 0 if version is None else version + 1)
+            if grows and self.on_growth is not None:
+                notify, self.on_growth = self.on_growth, None
+                notify(proposal.record)
+                return  # and the answer is lost
             self._schedule.after(self._delay(), answer, ChangeOutcome.CHANGED, 0 if version is None else version + 1)
 
         self._schedule.after(delay, arrive)
@@ -124,4 +130,4 @@ class ZooKeeper:
         return member not in self.cut_from and self._random.random() >= self.lost_answers
 
     def _delay(self) -> int:
-        return self._random.randint(300, 3_000)
+        return between(self._random, 300, 3_000)

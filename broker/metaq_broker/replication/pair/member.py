@@ -477,11 +477,11 @@ class PairMember:
         if self._hello is None or record is None or uuid not in record.members or self._unfitness(record) is not None:
             return
         link, hello = self._hello
-        if hello.epoch < self._promised:
+        if self._refuses(hello.epoch):
             self._hello = None
             self._outbox.send(link, PairRefused(self._promised))
             return
-        self._promise(hello.epoch, max(self._seen, hello.epoch))
+        self._promise(max(self._promised, hello.epoch), max(self._seen, hello.epoch))
         if self._promised_durably >= hello.epoch and self._following.is_idle:
             self._hello = None
             facts = {name: log.facts() for name, log in self._logs.items()}
