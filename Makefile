@@ -11,6 +11,9 @@ RESULTS ?=
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
 SUITES ?=
+SEEDS ?= 1000
+FIRST ?= 0
+TRACE ?=
 SUITES_ARGS ?=
 
 # A Python of the environment, with a Java beside it.
@@ -96,6 +99,10 @@ java:
 
 $(READY): pyproject.toml
 	@scripts/set-up $(VENV) $(READY)
+
+.PHONY: simulate
+simulate: $(READY)  ## Run histories of a pair that elects its master, in memory: SEEDS=1000, FIRST=0, TRACE=seed; docs/testing.md
+	@$(BIN)/python -m faults.simulation --seeds $(SEEDS) --first $(FIRST) $(if $(TRACE),--trace $(TRACE))
 
 .PHONY: faults
 faults: java $(READY)  ## Try to make the broker and the sink break a promise; FAULTS_ARGS, FUZZ_ARGS, INTERRUPTED_ARGS, GROUPS_ARGS, EXACTLY_ONCE_ARGS, RESTARTS_ARGS, PUT_BACK_ARGS: docs/testing.md

@@ -93,6 +93,15 @@ class Accidents:
         for delay in (500_000, 1_500_000, 2_900_000):
             self._all.schedule.after(delay, member.start)
 
+    def _kill_in_a_cut(self) -> None:
+        """A master writes on alone; whoever has to cut its streams next is killed on the way."""
+        self._isolate()
+        for member in self._all.members:
+            member.kill_at, member.kill_before = actions.CutStreams, False
+            member.refused_until = self._all.schedule.now + 10_000_000
+            for delay in (1_500_000, 2_500_000):
+                self._all.schedule.after(delay, member.start)
+
     def _freeze(self) -> None:
         self._master_or_any().freeze(self._duration())
 
@@ -288,6 +297,7 @@ _WEIGHTED: tuple[tuple[Callable[[Accidents], None], int], ...] = (
     (Accidents._lose_power, 8),
     (Accidents._kill_all, 4),
     (Accidents._kill_at_action, 10),
+    (Accidents._kill_in_a_cut, 4),
     (Accidents._freeze, 10),
     (Accidents._jump, 3),
     (Accidents._cut, 12),

@@ -122,12 +122,11 @@ class Serving:
             elif kind == "applied":
                 self.applied.add(batch)
         written = {record.content[1] for record in self._disk.streams[ROWS].records if record.content[0] == "row"}
-        for batch, choice in sorted(self.decisions.items()):
-            if batch not in self.applied:
-                if batch in written:
-                    self._note_applied(batch)
-                else:
-                    self._apply(batch, choice, lambda choice: None)
+        for batch in sorted(self.decisions.keys() - self.applied):
+            if batch in written:
+                self._note_applied(batch)
+            else:
+                self._apply(batch, self.decisions[batch], lambda choice: None)
 
     def decide(self, batch: int, choice: object, answer: Callable[[object], None]) -> None:
         """Answer with the batch's one decision, once its rows are readable."""

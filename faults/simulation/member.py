@@ -485,7 +485,7 @@ class SimulatedMember:
         stream = self.disk.streams[action.stream]
         assert stream.end == action.offset, "a run in the wrong place"
         if self.disk.is_full:
-            self.after(0, self.feed, events.DiskFailed("no space"))
+            self.feed(events.DiskFailed("no space"))
             return
         assert isinstance(action.run, list)
         for record in action.run:

@@ -53,8 +53,8 @@ def _proposes_silently(leading: Leading, in_sync: frozenset[str]) -> None:
 
 
 def _has_in_32_bits(leading: Leading, copy: Any, name: str, otherwise: int) -> bool:
-    difference = (copy.stored.get(name, otherwise) - leading._logs[name].confirmed) & 0xFFFFFFFF
-    return difference < 0x80000000
+    stored: int = copy.stored.get(name, otherwise)
+    return (stored - leading._logs[name].confirmed) & 0xFFFFFFFF < 0x80000000
 
 
 def _is_always_fit(member: PairMember, record: object) -> None:
@@ -77,7 +77,7 @@ def _open_and_sync(disk: Disk) -> None:
 
 def _lose_epochs(disk: Disk, random: Random) -> None:
     _ORIGINAL_LOSE_POWER(disk, random)
-    file, epochs = getattr(disk, "synced", (disk.file, {}))
+    file, epochs = disk.__dict__.get("synced", (disk.file, {}))
     disk.file = replace(disk.file, promised=file.promised, seen=file.seen)
     for name, stream in disk.streams.items():
         stream.epochs = epochs.get(name, ())

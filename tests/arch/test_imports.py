@@ -109,6 +109,12 @@ RULES = [
         doors=("partitions.py",),
     ),
     forbidden("broker/metaq_broker/replication", "metaq.formats.rocketmq", *CORE_ABOVE[:2], "metaq_broker.app"),
+    # the core of a pair is driven by events: a simulator runs the code that the broker runs
+    forbidden(
+        *("broker/metaq_broker/replication/pair", *IO, "io", "pathlib", "random", "uuid", "datetime"),
+        *(f"metaq_broker.{name}" for name in ("clock", "operate", "serve", "text", "transactions", "rocketmq")),
+        *(f"metaq_broker.log.{name}" for name in ("engine", "files", "partitions", "retention", "segments", "sync")),
+    ),
     forbidden("broker/metaq_broker/serve", "metaq_broker.log.engine", "metaq_broker.transactions"),
     # RocketMQ's protocol is carried without MetaQ's, its rules without either, and its name server has no log
     forbidden("broker/metaq_broker/rocketmq", "metaq_broker.text"),
