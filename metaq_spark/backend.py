@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from metaq_spark.columns.row_layout import RowLayout
+    from metaq_spark.diagnosis.probe import Probe
     from metaq_spark.lag.unread import PartitionLag
     from metaq_spark.options.positions import Notation
     from metaq_spark.options.table import Use
@@ -101,6 +102,11 @@ class Backend(Protocol):
 
     def lag_lookup(self, raw: Mapping[str, str]) -> LagLookup:
         """Lookups of lags, by the same options. Raises as ``layout``."""
+
+    def probe(self, raw: Mapping[str, str]) -> Probe:
+        """Return what a diagnosis asks the brokers; ``raw`` may have all options of a streaming read. Raises as
+        ``layout``.
+        """
 
 
 def backend_named(name: str) -> Backend:

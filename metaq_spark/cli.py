@@ -29,6 +29,7 @@ class _Command:
 
 COMMANDS: Final = (
     _Command("checkpoint", "look at a stopped query's checkpoint, or move the query", "metaq_spark.checkpoint.command"),
+    _Command("diagnose", "why does a query not move: a verdict, and what to do", "metaq_spark.diagnosis.command"),
     _Command(
         "compile",
         "compile the loops of the connector now: when it is installed, or an image is built",

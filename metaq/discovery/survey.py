@@ -99,6 +99,21 @@ class SurveyedDirectory(Directory):
                 away[address] = error
         return self._available(answers, wanted), away
 
+    def brokers_now(self, away: Collection[Address] = ()) -> dict[int, Address]:
+        """Return broker id -> address of the brokers that answer without retries; those in ``away`` are not asked."""
+        found: dict[int, Address] = {}
+        for address in self._addresses():
+            if address in away:
+                continue
+            try:
+                broker = self._ask_or_slave(address)
+            except MetaqError as error:
+                if not error.retryable:
+                    raise
+                continue
+            found[broker.info.broker_id] = broker.address
+        return found
+
     def _ask_or_slave(self, address: Address) -> SurveyAnswers:
         try:
             return ask(self._pool, address, _stats_item)

@@ -32,11 +32,11 @@ def add_arguments(checkpoint: argparse.ArgumentParser) -> None:
     verbs = checkpoint.add_subparsers(metavar="VERB")
     show = verbs.add_parser("show", help="where the query is, beside what the brokers hold")
     _add_folder(show)
-    _add_brokers(show, required=False)
+    add_brokers(show, required=False)
     show.set_defaults(command=_show)
     move = verbs.add_parser("move", help="let the query go on somewhere else when it starts again")
     _add_folder(move)
-    _add_brokers(move, required=True)
+    add_brokers(move, required=True)
     _add_position(move)
     move.add_argument(
         "--yes", action="store_true", help="do it: the query is stopped. Without, only say what would change"
@@ -62,7 +62,8 @@ def _add_folder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="answer in JSON")
 
 
-def _add_brokers(parser: argparse.ArgumentParser, *, required: bool) -> None:
+def add_brokers(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Add the options that name brokers, and how to reach them."""
     several = len(FORMATS) > 1
     where = parser.add_mutually_exclusive_group(required=required) if several else parser
     for name, one in FORMATS.items():
@@ -106,7 +107,7 @@ def _add_choice(parser: argparse.ArgumentParser, *, topic_required: bool) -> Non
 
 def _show(arguments: argparse.Namespace) -> int:
     checkpoint = read_checkpoint(local_folder(arguments.folder))
-    backend, raw = _backend(arguments), _raw_options(arguments)
+    backend, raw = _backend(arguments), raw_options(arguments)
     lookup = backend.lag_lookup(raw) if raw else None
     sources = [(source, _lags(source, backend, lookup)) for source in read_sources(checkpoint)]
     return _print(arguments, checkpoint_tree(checkpoint, sources), checkpoint_text)
@@ -116,7 +117,7 @@ def _move(arguments: argparse.Namespace) -> int:
     checkpoint = read_checkpoint(local_folder(arguments.folder))
     check_movable(checkpoint, keep_state=arguments.keep_state, abandon_planned=arguments.abandon_planned)
     backend = _backend(arguments)
-    cluster = backend.cluster(_raw_options(arguments))
+    cluster = backend.cluster(raw_options(arguments))
     position, choice = _position(arguments, backend), _choice(arguments, backend)
     move = plan_move(checkpoint, cluster, position, choice, int(time.time() * 1000))
     if arguments.yes:
@@ -174,8 +175,8 @@ def _backend(arguments: argparse.Namespace) -> Backend:
     return backend_named(next(iter(_named(arguments)), "metaq"))
 
 
-def _raw_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """How to reach the brokers, as options of a read."""
+def raw_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """How to reach the brokers, as options of a read; from the arguments of ``add_brokers``."""
     raw = {FORMATS[name].brokers_option: brokers for name, brokers in _named(arguments).items()}
     for pair in arguments.option:
         name, separator, value = pair.partition("=")

@@ -179,6 +179,16 @@ class OptionTable:
                 raise OptionError(key, text)
         return {option.field: option.read(raw, Use.BATCH_READ) for option in allowed.values()}
 
+    def reach_of(self, raw: Mapping[str, str]) -> dict[str, str]:
+        """Return the connection options among the options of a streaming read.
+
+        Raises:
+            OptionError: An option is unknown, or is not for a streaming read.
+        """
+        self._refuse_unknown(raw, frozenset({Use.STREAM_READ}))
+        allowed = {option.name.lower() for option in self.rows if option.uses == ANY}
+        return {key: value for key, value in raw.items() if key.lower() in allowed}
+
     def _refuse_unknown(self, raw: Mapping[str, str], uses: frozenset[Use]) -> None:
         for key in raw:
             name = key.lower()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from metaq_spark.backends.metaq.options import (
     NOTATION,
+    TABLE,
     parse_broker_options,
     parse_sink_options,
     parse_source_options,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from metaq_spark.backends.metaq.cluster import Cluster
     from metaq_spark.backends.metaq.lag_lookup import LagLookup
+    from metaq_spark.backends.metaq.probe import BrokerProbe
     from metaq_spark.backends.metaq.sink import MetaQSink
     from metaq_spark.backends.metaq.source import MetaQSource
     from metaq_spark.columns.row_layout import RowLayout
@@ -51,6 +53,11 @@ class MetaQBackend:
         from metaq_spark.backends.metaq.lag_lookup import LagLookup
 
         return LagLookup(parse_broker_options(raw))
+
+    def probe(self, raw: Mapping[str, str]) -> BrokerProbe:
+        from metaq_spark.backends.metaq.probe import BrokerProbe
+
+        return BrokerProbe(parse_broker_options(TABLE.reach_of(raw)))
 
 
 BACKEND: Final = MetaQBackend()

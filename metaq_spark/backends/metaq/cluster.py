@@ -17,6 +17,7 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.session import Session
 from metaq.discovery.base import Directory
 from metaq.discovery.fixed import FixedDirectory
+from metaq.discovery.survey import SurveyedDirectory
 from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.discovery.zookeeper import ZooKeeperDirectory
@@ -240,7 +241,7 @@ def tree_cache(address: ZooKeeperAddress, timeout_s: float) -> TreeCache:
     return TreeCache(address, timeout_s)
 
 
-def directory_of(options: BrokerOptions, pool: SessionPool) -> Directory:
+def directory_of(options: BrokerOptions, pool: SessionPool) -> SurveyedDirectory:
     """Return the directory of a read or a write, over connections of ``pool``."""
     return FixedDirectory(options.brokers, pool) if options.zookeeper is None else _in_zookeeper(options, pool)
 

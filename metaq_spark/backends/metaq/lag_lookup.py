@@ -5,7 +5,7 @@ message.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -13,6 +13,7 @@ from metaq.backends.metaq.fetch import Run, fetch
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.positions import ordinal_at
 from metaq.backends.metaq.session import Session
+from metaq.errors import MetaqError
 from metaq.formats.frames import HEADER_BYTES, message_id_at
 from metaq.formats.message_id import timestamp_ms
 from metaq.model import Address, TopicPartition
@@ -57,22 +58,46 @@ class LagLookup:
         available = self._directory.available({where.topic for where in (*read_to.offsets, *(others or ()))})
         if others is not None:
             available = {where: available[where] for where in available.keys() & {*read_to.offsets, *others}}
-        measured = lags(read_to, available)
-        addresses = self._directory.brokers()
+        measured, asked = self._begun(lags(read_to, available), self._directory.brokers())
+        for address, places in asked.items():
+            self._count(address, places, measured, end_s)
+        return measured
+
+    def lags_now(self, read_to: Progress) -> tuple[list[PartitionLag], dict[str, MetaqError]]:
+        """Return the lag of all partitions of the topics in ``read_to`` at the brokers that answer, and the errors of
+        the others by address. A partition that may be at one of those is left out.
+        """
+        end_s = self._clock.monotonic() + LOOKUP_S_MAX
+        available, silent = self._directory.available_now({where.topic for where in read_to.offsets})
+        away = {str(address): error for address, error in silent.items()}
+        found = [lag for lag in lags(read_to, available) if not away or lag.status_note is not LagStatus.GONE]
+        measured, asked = self._begun(found, self._directory.brokers_now(silent))
+        for address, places in asked.items():
+            try:
+                self._count(address, places, measured, end_s)
+            except MetaqError as error:
+                away[str(address)] = error
+        return measured, away
+
+    def _begun(
+        self, measured: list[PartitionLag], addresses: Mapping[int, Address]
+    ) -> tuple[list[PartitionLag], dict[Address, list[int]]]:
+        """Return the lags, and which of them each broker has to be asked about."""
         by_broker: dict[Address, list[int]] = {}
         for place, lag in enumerate(measured):
             if lag.status_note is LagStatus.GONE:
                 continue
             if not len(lag.unread):
                 measured[place] = replace(lag, messages=0, seconds=0.0)
-            else:
+            elif lag.where.partition.broker_id in addresses:
                 by_broker.setdefault(addresses[lag.where.partition.broker_id], []).append(place)
-        for address, places in by_broker.items():
-            with self._pool.lease(address) as session:
-                for place in places:
-                    if self._clock.monotonic() < end_s:
-                        measured[place] = self._counted(session, measured[place])
-        return measured
+        return measured, by_broker
+
+    def _count(self, address: Address, places: Sequence[int], measured: list[PartitionLag], end_s: float) -> None:
+        with self._pool.lease(address) as session:
+            for place in places:
+                if self._clock.monotonic() < end_s:
+                    measured[place] = self._counted(session, measured[place])
 
     def _counted(self, session: Session, lag: PartitionLag) -> PartitionLag:
         topic, index, unread = lag.where.topic, lag.where.partition.index, lag.unread

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from metaq_spark.backends.rocketmq.options import (
     NOTATION,
+    TABLE,
     parse_server_options,
     parse_sink_options,
     parse_source_options,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from metaq_spark.backends.rocketmq.cluster import Cluster
     from metaq_spark.backends.rocketmq.lag_lookup import LagLookup
+    from metaq_spark.backends.rocketmq.probe import QueueProbe
     from metaq_spark.backends.rocketmq.sink import RocketMQSink
     from metaq_spark.backends.rocketmq.source import RocketMQSource
     from metaq_spark.columns.row_layout import RowLayout
@@ -51,6 +53,11 @@ class RocketMQBackend:
         from metaq_spark.backends.rocketmq.lag_lookup import LagLookup
 
         return LagLookup(parse_server_options(raw))
+
+    def probe(self, raw: Mapping[str, str]) -> QueueProbe:
+        from metaq_spark.backends.rocketmq.probe import QueueProbe
+
+        return QueueProbe(parse_server_options(TABLE.reach_of(raw)))
 
 
 BACKEND: Final = RocketMQBackend()

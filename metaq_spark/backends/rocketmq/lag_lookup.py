@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from metaq.errors import MetaqError
@@ -25,7 +25,19 @@ class LagLookup:
     def lags(self, read_to: Progress, others: Iterable[TopicPartition] | None = ()) -> list[PartitionLag]:
         """Return the lags. ``seconds`` is the age of the first unread message, by its store time."""
         queues = {*read_to.offsets, *(self._all_queues(read_to) if others is None else others)}
-        ranges = self._cluster.offsets.ranges(sorted(queues))
+        return self._measured(read_to, self._cluster.offsets.ranges(sorted(queues)))
+
+    def lags_now(self, read_to: Progress) -> tuple[list[PartitionLag], dict[str, MetaqError]]:
+        """Return the lag of all queues of the topics in ``read_to`` at the brokers that answer, and the errors of the
+        others by name.
+        """
+        queues = {*read_to.offsets, *self._all_queues(read_to)}
+        ranges, away = self._cluster.offsets.ranges_now(sorted(queues))
+        asked = {where: at for where, at in read_to.offsets.items() if where.partition.broker_name not in away}
+        answered = replace(read_to, offsets=asked)
+        return self._measured(answered, ranges), away
+
+    def _measured(self, read_to: Progress, ranges: Mapping[TopicPartition, OffsetRange]) -> list[PartitionLag]:
         available = {
             where: PartitionState(span, None) for where, span in ranges.items() if _is_there(span, where, read_to)
         }
