@@ -314,7 +314,7 @@ CASES = {
     "the driver was killed": Case(killed, "gone", "B11", "Start the query again", "silent"),
     "the query was stopped": Case(stopped, "gone", "B11", "Start the query again", "ended without an error"),
     "moved, and not started since": Case(moved_by_hand, "waiting", "B13", "Start the query"),
-    "falling behind, for its sink": Case(falls_behind, "falling behind", "C4", "format('noop')", "90%"),
+    "falling behind, for its sink": Case(falls_behind, "falling behind", "C4", "format('noop')", "95%"),
     "falling behind, for its state": Case(state_is_slow, "falling behind", "C5", "RocksDB"),
     "falling behind, for its checkpoint": Case(checkpoint_is_slow, "falling behind", "C2", "faster file system"),
     "falling behind, for its look-ups": Case(offsets_are_slow, "falling behind", "C1", "answer faster"),
