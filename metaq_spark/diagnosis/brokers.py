@@ -11,9 +11,9 @@ from typing import Any, Final
 from metaq.errors import MetaqError
 from metaq.model import OffsetRange, TopicPartition
 from metaq_spark.backend import FORMATS, backend_named
-from metaq_spark.diagnosis.events import within
 from metaq_spark.diagnosis.evidence import BrokerEvidence, Look, ServerFault, SourceFolder
 from metaq_spark.diagnosis.probe import Probe
+from metaq_spark.diagnosis.progress import within
 from metaq_spark.lag.unread import PartitionLag
 from metaq_spark.offsets import Progress
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from metaq.errors import MetaqError
 from metaq_spark.diagnosis.brokers import BrokerWatch
-from metaq_spark.diagnosis.events import Event, EventsUnreadable, ProgressLog, read_events
 from metaq_spark.diagnosis.evidence import (
     BrokerEvidence,
     EvidenceKind,
@@ -28,6 +27,7 @@ from metaq_spark.diagnosis.evidence import (
 )
 from metaq_spark.diagnosis.folder import read_folder
 from metaq_spark.diagnosis.judgement import judge
+from metaq_spark.diagnosis.progress import Event, EventsUnreadable, ProgressLog, read_events
 from metaq_spark.diagnosis.report import Diagnosis
 from metaq_spark.diagnosis.reports import read_reports
 from metaq_spark.diagnosis.rules.reading import TRIGGERS_MIN

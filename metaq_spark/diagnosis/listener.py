@@ -5,7 +5,7 @@
     from metaq_spark.diagnosis.listener import ProgressListener
     spark.streams.addListener(ProgressListener("progress.jsonl"))
 
-``metaq-spark diagnose CHECKPOINT --progress progress.jsonl`` reads them; ``events`` describes the form. Spark calls a
+``metaq-spark diagnose CHECKPOINT --progress progress.jsonl`` reads them; ``progress`` describes the form. Spark calls a
 listener for one event after the other, so a call here only stores the event. A thread writes or posts it, and asks
 every few seconds for the status of the running queries: what a query waits for, and that its driver is alive. Errors
 here never reach Spark.
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from metaq_spark.diagnosis.events import URL, VERSION, newest, parse_events
+from metaq_spark.diagnosis.progress import URL, VERSION, newest, parse_events
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

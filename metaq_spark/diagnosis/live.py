@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from metaq_spark.diagnosis.events import VERSION, Event, events_of
+from metaq_spark.diagnosis.progress import VERSION, Event, events_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

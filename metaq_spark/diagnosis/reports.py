@@ -11,8 +11,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from metaq_spark.diagnosis.events import Event, began_ms, ended_ms, time_ms
 from metaq_spark.diagnosis.evidence import QueryRun, QueryStatus, Reports, SourceReport, Trigger
+from metaq_spark.diagnosis.progress import Event, began_ms, ended_ms, time_ms
 from metaq_spark.errors import CheckpointError
 from metaq_spark.offsets import Progress, read_progress
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-from metaq_spark.diagnosis.events import EventsUnreadable, within
 from metaq_spark.diagnosis.evidence import UiEvidence
+from metaq_spark.diagnosis.progress import EventsUnreadable, within
 
 STAGES_MAX: Final = 20
 """Most active stages whose tasks are looked at."""
