@@ -11,7 +11,7 @@ from typing import Any, Final
 from metaq.errors import MetaqError
 from metaq.model import OffsetRange, TopicPartition
 from metaq_spark.backend import FORMATS, backend_named
-from metaq_spark.diagnosis.evidence import BrokerEvidence, Look, ServerFault, SourceFolder
+from metaq_spark.diagnosis.evidence import BrokerEvidence, BrokerLook, ServerFault, SourceFolder
 from metaq_spark.diagnosis.probe import Probe
 from metaq_spark.diagnosis.progress import within
 from metaq_spark.lag.unread import PartitionLag
@@ -52,7 +52,7 @@ class BrokerWatch:
         """Raises as ``probes_of``."""
         self._probes = probes_of(options)
         self._deadline_s = deadline_s
-        self._looks: deque[Look] = deque(maxlen=LOOKS_MAX)
+        self._looks: deque[BrokerLook] = deque(maxlen=LOOKS_MAX)
 
     @property
     def formats(self) -> frozenset[str]:
@@ -62,7 +62,7 @@ class BrokerWatch:
     def look(self, sources: Sequence[SourceFolder]) -> str | None:
         """Ask for the lag of each source now; return why there is none, if so."""
         found = within(lambda: self._look(sources), self._deadline_s)
-        if isinstance(found, Look):
+        if isinstance(found, BrokerLook):
             self._looks.append(found)
             return None
         return f"no answer within {self._deadline_s:g} s" if found is None else str(found)
@@ -92,14 +92,14 @@ class BrokerWatch:
             return BrokerEvidence(looks=tuple(self._looks), faults=tuple(faults), error=error)
         return BrokerEvidence(looks=tuple(self._looks), faults=tuple(faults), **more)
 
-    def _look(self, sources: Sequence[SourceFolder]) -> Look:
+    def _look(self, sources: Sequence[SourceFolder]) -> BrokerLook:
         began_s, lags, away = time.monotonic(), dict[int, tuple[PartitionLag, ...]](), dict[str, str]()
         for source in sources:
             if source.format in self._probes and source.known.offsets:
                 found, silent = self._probes[source.format].lags_now(source.known)
                 lags[source.number] = tuple(found)
                 away |= {server: _reason(error) for server, error in silent.items()}
-        return Look(int(time.time() * 1000), lags, away, time.monotonic() - began_s)
+        return BrokerLook(int(time.time() * 1000), lags, away, time.monotonic() - began_s)
 
     def _more(self, sources: Sequence[SourceFolder], times_ms: Sequence[int], types: bool) -> dict[str, Any]:
         """Return further answers; what a broker cannot say is left out."""

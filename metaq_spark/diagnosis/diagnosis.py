@@ -11,7 +11,7 @@ Nothing is changed, neither in the folder nor at a broker, and everything that i
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +27,7 @@ from metaq_spark.diagnosis.evidence import (
 )
 from metaq_spark.diagnosis.folder import read_folder
 from metaq_spark.diagnosis.judgement import judge
-from metaq_spark.diagnosis.progress import Event, EventsUnreadable, ProgressLog, read_events
+from metaq_spark.diagnosis.progress import Event, EventsUnreadable, read_events
 from metaq_spark.diagnosis.report import Diagnosis
 from metaq_spark.diagnosis.reports import read_reports
 from metaq_spark.diagnosis.rules.reading import TRIGGERS_MIN
@@ -38,8 +38,9 @@ from metaq_spark.diagnosis.verdict import QueryVerdict
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-Progress = str | Path | Iterable[Mapping[str, Any]] | ProgressLog
-"""Where reports of the driver are: a file, a URL, or events in memory."""
+Events = Iterable[Mapping[str, Any]]
+Progress = str | Path | Events | Callable[[], Events]
+"""Where reports of the driver are: a file, a URL, or events in memory; a function is called for each look."""
 
 SAMPLE_S: Final = 2.0
 DEADLINE_S: Final = 10.0
@@ -48,7 +49,7 @@ RESTING: Final = frozenset({QueryVerdict.IDLE, QueryVerdict.NOT_OURS, QueryVerdi
 
 
 def diagnose(
-    checkpoint: str | Path,
+    checkpoint: str | Path | None,
     *,
     options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
@@ -57,7 +58,7 @@ def diagnose(
     sample_s: float = SAMPLE_S,
     deadline_s: float = DEADLINE_S,
 ) -> Diagnosis:
-    """Return why the query with this checkpoint does, or does not, move.
+    """Return why the query with this checkpoint does, or does not, move; ``None``: it is not at hand.
 
     ``options``: of a read, with ``brokers``, ``zookeeper`` or ``nameServers``; without it no broker is asked. Others
     that the query has, such as ``minOffsetsPerTrigger``, make the result more precise. ``progress``: what a
@@ -83,7 +84,7 @@ class Watch:
 
     def __init__(
         self,
-        checkpoint: str | Path,
+        checkpoint: str | Path | None,
         *,
         options: Mapping[str, str] | None = None,
         progress: Progress | None = None,
@@ -91,7 +92,7 @@ class Watch:
         ui: str | None = None,
         deadline_s: float = DEADLINE_S,
     ) -> None:
-        self._checkpoint, self._options = str(checkpoint), dict(options or {})
+        self._checkpoint, self._options = checkpoint, dict(options or {})
         self._progress, self._query, self._ui, self._deadline_s = progress, query, ui, deadline_s
         self._brokers = BrokerWatch(self._options, deadline_s) if options else None
         self._statuses: list[Event] = []
@@ -108,8 +109,10 @@ class Watch:
 
     def _folder(self, unread: dict[EvidenceKind, str], events: Sequence[Event]) -> FolderEvidence | None:
         """Read the folder; without it, the reports of a single query are enough for some verdicts."""
+        if self._checkpoint is None:
+            return None
         try:
-            return read_folder(self._checkpoint, _now_ms())
+            return read_folder(str(self._checkpoint), _now_ms())
         except (MetaqError, OSError) as error:
             if len({event["id"] for event in events}) != 1:
                 raise
@@ -121,7 +124,8 @@ class Watch:
         events: list[Event] = []
         if self._progress is not None:
             try:
-                events = read_events(self._progress, self._deadline_s)
+                given = self._progress() if callable(self._progress) else self._progress
+                events = read_events(given, self._deadline_s)
             except EventsUnreadable as error:
                 unread[EvidenceKind.PROGRESS] = str(error)
         if self._query is not None:

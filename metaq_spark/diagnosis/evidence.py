@@ -219,7 +219,7 @@ class Reports:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class BrokerLook:
     """What the brokers had at one time, beside the position of each source. ``away``: server -> why it did not answer.
 
     Partitions of brokers that did not answer are in none of the lags.
@@ -251,7 +251,7 @@ class BrokerEvidence:
     with how often each is there. ``faults``: what a checkup of the servers found. ``error``: why there is no look.
     """
 
-    looks: tuple[Look, ...] = ()
+    looks: tuple[BrokerLook, ...] = ()
     ends_at: tuple[tuple[int, Mapping[TopicPartition, int]], ...] = ()
     last_put_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     types: Mapping[str, int] = field(default_factory=dict)
@@ -259,7 +259,7 @@ class BrokerEvidence:
     error: str | None = None
 
     @property
-    def last(self) -> Look | None:
+    def last(self) -> BrokerLook | None:
         return self.looks[-1] if self.looks else None
 
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from metaq.formats.checkpoint_files import NO_OFFSET
 from metaq_spark.backend import format_of
-from metaq_spark.checkpoint.folder import (
-    Checkpoint,
-    CheckpointFolderError,
-    MicroBatch,
-    local_folder,
-    read_batch,
-    read_checkpoint,
-)
+from metaq_spark.checkpoint.folder import Checkpoint, local_folder, read_batch, read_checkpoint
 from metaq_spark.checkpoint.sources import CheckpointSource, is_move, read_line, read_sources
 from metaq_spark.diagnosis.evidence import Batch, FolderEvidence, SourceFolder
 from metaq_spark.errors import CheckpointError, ConnectorError
@@ -63,15 +57,13 @@ def read_folder(place: str, now_ms: int) -> FolderEvidence:
 
 def _sources(checkpoint: Checkpoint, batches: tuple[Batch, ...]) -> Iterator[SourceFolder]:
     earlier = list(_earlier(checkpoint, batches))
-    for place, source in enumerate(read_sources(checkpoint)):
+    for source in read_sources(checkpoint):
         history = [
             (batch.planned_ms, at)
             for batch, lines in earlier
-            if place < len(lines) and (at := _line(lines[place])) is not None
+            if source.key in lines and (at := _line(lines[source.key])) is not None
         ]
-        yield SourceFolder(
-            source.number, _name(source), _format(source), source.read_to, source.planned, tuple(history)
-        )
+        yield SourceFolder(source.number, source.name, _format(source), source.read_to, source.planned, tuple(history))
 
 
 def _format(source: CheckpointSource) -> str | None:
@@ -81,12 +73,8 @@ def _format(source: CheckpointSource) -> str | None:
     return source.format if source.read_to.offsets or source.planned is None else format_of(source.planned)
 
 
-def _name(source: CheckpointSource) -> str | None:
-    return getattr(source, "name", None)
-
-
-def _earlier(checkpoint: Checkpoint, batches: tuple[Batch, ...]) -> Iterator[tuple[Batch, tuple[str, ...]]]:
-    """Yield the last batches that were planned, with a line for each source; those that cannot be read are left out."""
+def _earlier(checkpoint: Checkpoint, batches: tuple[Batch, ...]) -> Iterator[tuple[Batch, Mapping[str, str]]]:
+    """Yield the last batches that were planned, with the line of each source; without those that cannot be read."""
     for batch in batches[-POSITIONS_KEPT:]:
         try:
             yield batch, read_batch(checkpoint.folder, batch.number).lines
@@ -137,14 +125,15 @@ def _damaged_lines(checkpoint: Checkpoint) -> tuple[str, str] | None:
     name = f"offsets/{planned.batch_id}"
     if len(planned.lines) < len(before.lines):
         return name, "is cut off"
-    for line, then in zip(planned.lines, before.lines, strict=False):
+    for key, line in planned.lines.items():
+        then = before.lines.get(key, NO_OFFSET)
         if _line(then) is not None and _line(line) is None and not _is_whole(line):
             return name, "is cut off"
     return None
 
 
 def _is_whole(line: str) -> bool:
-    return line == "-" or line.rstrip().endswith("}")
+    return line == NO_OFFSET or line.rstrip().endswith("}")
 
 
 def _state_partitions(folder: Path) -> dict[str, int]:
@@ -153,6 +142,3 @@ def _state_partitions(folder: Path) -> dict[str, int]:
     for operator in (folder / "state").glob("[0-9]*"):
         found[operator.name] = sum(1 for each in operator.glob("[0-9]*") if each.name.isdecimal())
     return found
-
-
-__all__ = ["CheckpointFolderError", "MicroBatch", "read_folder"]

@@ -35,6 +35,7 @@ KEPT: Final[Mapping[str, int]] = {"started": 20, "progress": 100, "idle": 5, "st
 TEXT_BYTES_MAX: Final = 16 << 20
 """Most bytes that are read of a file, from its end, or of an answer."""
 
+EVENTS_MAX: Final = 500
 QUERIES_MAX: Final = 1000
 """Most queries that a log keeps; the one that was silent for longest goes first."""
 
@@ -170,8 +171,9 @@ def newest(events: Sequence[Event]) -> list[Event]:
 class ProgressLog:
     """Events in memory, as a server keeps what listeners post. Bounded for each query, and in queries; thread-safe."""
 
-    def __init__(self, queries_max: int = QUERIES_MAX) -> None:
-        self._queries_max = queries_max
+    def __init__(self, queries_max: int = QUERIES_MAX, events_max: int = EVENTS_MAX) -> None:
+        """``events_max``: most events that are kept of a query, beside those that ``KEPT`` keeps anyhow."""
+        self._queries_max, self._events_max = queries_max, events_max
         self._lock = threading.Lock()
         self._events: dict[str, list[Event]] = {}
 
@@ -186,7 +188,7 @@ class ProgressLog:
             for event in found:
                 mine = self._events.pop(event["id"], [])
                 mine.append(event)
-                self._events[event["id"]] = mine if len(mine) <= 2 * sum(KEPT.values()) else newest(mine)
+                self._events[event["id"]] = mine if len(mine) <= self._events_max else newest(mine)
             while len(self._events) > self._queries_max:
                 self._events.pop(next(iter(self._events)))
         return len(found)

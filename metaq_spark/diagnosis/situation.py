@@ -13,8 +13,8 @@ from typing import Final
 
 from metaq.model import OffsetRange, PartitionState
 from metaq_spark.diagnosis.evidence import (
+    BrokerLook,
     FolderEvidence,
-    Look,
     QueryEvidence,
     QueryRun,
     QueryStatus,
@@ -227,7 +227,7 @@ class Situation:
         return tuple(one for one in self.folder.sources if one.format is None) if self.folder is not None else ()
 
     @property
-    def look(self) -> Look | None:
+    def look(self) -> BrokerLook | None:
         """The last look at the brokers, if every source of ours is in it."""
         last = self.evidence.brokers.last if self.evidence.brokers is not None else None
         if last is None or self.evidence.brokers is None or self.evidence.brokers.error is not None:

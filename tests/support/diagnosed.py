@@ -16,7 +16,7 @@ from typing import Any
 from checkpoints import commit, plan
 
 from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
-from metaq_spark.diagnosis.evidence import BrokerEvidence, Look, QueryEvidence, ServerFault, UiEvidence
+from metaq_spark.diagnosis.evidence import BrokerEvidence, BrokerLook, QueryEvidence, ServerFault, UiEvidence
 from metaq_spark.diagnosis.folder import read_folder
 from metaq_spark.diagnosis.judgement import judge
 from metaq_spark.diagnosis.report import Diagnosis
@@ -207,7 +207,7 @@ class Prepared:
             replace(lag, messages=len(lag.unread) // 10, seconds=seconds if len(lag.unread) else 0.0)
             for lag in lags(read_to, states)
         ]
-        look = Look(self.now_ms - 100, {1: tuple(found)}, more.pop("away", {}), more.pop("took_s", 0.01))
+        look = BrokerLook(self.now_ms - 100, {1: tuple(found)}, more.pop("away", {}), more.pop("took_s", 0.01))
         times = [] if before is None else [(int(self.now_ms - before[0] * 1000), before[1])]
         ends_at = tuple((ms, {where(name): end for name, end in some.items()}) for ms, some in times)
         self.brokers = BrokerEvidence(looks=(look,), ends_at=ends_at, **more)
