@@ -17,7 +17,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RENAMED: Final = {"README.md": "index.md", "README.zh-CN.md": "zh/index.md"}
-BESIDE: Final = ("README.md", "README.zh-CN.md", "CHANGELOG.md", "CONTRIBUTING.md")
+BESIDE: Final = ("README.md", "README.zh-CN.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 LINK: Final = re.compile(r"(?<!!)\[((?:[^\]\[]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 FENCED: Final = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 

@@ -4,6 +4,7 @@ import pkgutil
 import re
 import signal
 import subprocess
+import sys
 import tarfile
 import textwrap
 import zipfile
@@ -63,6 +64,26 @@ def test_the_jobs_and_all_that_they_import_are_in_the_wheel(wheel: Path) -> None
         assert content == source.read_bytes()
         imported = set(re.findall(r"^ *(?:from|import) (\w+)", content.decode(), re.MULTILINE)) & here
         assert {f"{module}.py" for module in imported} <= inside.keys(), name
+
+
+def test_two_builds_have_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
+    """The second one is made of the source distribution, at another time and in another folder."""
+    [sdist] = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    [source] = tmp_path.iterdir()
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "again")]
+    subprocess.run([*command, str(source)], check=True, capture_output=True, timeout=300)
+    assert (tmp_path / "again" / wheel.name).read_bytes() == wheel.read_bytes()
+
+
+def test_the_description_has_no_links_that_work_in_the_repository_alone(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        text = archive.read(name).decode()
+    targets = re.findall(r"(?<!!)\]\(([^)\s]+)\)", text)
+    assert "MetaQ for Spark" in text
+    assert [target for target in targets if not target.startswith("http")] == []
 
 
 def test_sdist_has_what_is_needed_to_build_and_to_read(distributions: Path) -> None:
