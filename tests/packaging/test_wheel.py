@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import metaq_broker
+import metaq_console
 import pytest
 from environments import ROOT, Environment
 from fix_broker import RunningBroker
@@ -32,7 +33,7 @@ def modules_in_wheel(wheel: Path) -> set[str]:
 def modules_imported_here() -> set[str]:
     """The modules of the installation that runs the tests, which is an editable one."""
     found = {"pyspark_metaq", "pyspark_rocketmq"}
-    for package in (metaq, metaq_spark, metaq_broker):
+    for package in (metaq, metaq_spark, metaq_broker, metaq_console):
         found.add(package.__name__)
         found.update(module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
     return found
@@ -43,6 +44,7 @@ def test_wheel_has_its_import_names_and_no_others(wheel: Path) -> None:
     assert {name for name in top if not name.endswith(".dist-info")} == {
         "metaq",
         "metaq_broker",
+        "metaq_console",
         "metaq_spark",
         "pyspark_metaq.py",
         "pyspark_rocketmq.py",
