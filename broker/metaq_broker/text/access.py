@@ -1,6 +1,7 @@
 """Decides which commands a client may use, by allow lists and accounts and the names in its certificate.
 
-* to publish to a topic (``put``, ``mput``, also inside of transactions, ``sync``, ``copy``): ``allowPublish``
+* to publish to a topic (``put``, ``mput``, also inside of transactions, ``sync``, ``copy``): ``allowPublish``; for
+  ``pair``, to all topics
 * to subscribe to a topic (``get``, ``fget``, ``fetch``, ``messageType``, ``offset``, ``group``): ``allowSubscribe``; of
   all topics where messages of all wait
 * transactions (``transaction``, ``decide``): who may publish to at least one topic; to end a branch, to decide about a
@@ -29,6 +30,7 @@ from metaq.protocols.text.commands import (
     GetFiltered,
     GetOffset,
     GroupRequest,
+    MemberMessage,
     Oversized,
     Put,
     PutBatch,
@@ -81,6 +83,8 @@ class Access:
                 return self.subscribe(topic)
             case TransactionCommand() | Decide() | Oversized():
                 return None if self._publishes_anywhere() else self._forbidden("use transactions", "allowPublish")
+            case MemberMessage():
+                return self.publish_all(self._config().topics)
             case Stats() | GroupRequest():
                 if self._publishes_anywhere() or self._subscribes_anywhere():
                     return None

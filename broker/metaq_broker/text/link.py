@@ -51,13 +51,7 @@ class BrokerLink:
         Raises:
             PeerLost: There is no broker, or it does not answer.
         """
-        try:
-            async with asyncio.timeout(timeout_s):
-                reader, writer = await asyncio.open_connection(address.host, address.port)
-        except TimeoutError:
-            raise PeerLost(address, f"no connection within {timeout_s:g} s") from None
-        except OSError as error:
-            raise PeerLost(address, _reason(error)) from None
+        reader, writer = await connect(address, timeout_s)
         link = cls(address, reader, writer, timeout_s)
         try:
             link.extensions = extensions_of(await link.text(Version, "version"))
@@ -89,7 +83,7 @@ class BrokerLink:
             self._lose(f"no answer within {self._timeout_s:g} s")
             raise self._loss() from None
         except OSError as error:
-            self._lose(_reason(error))
+            self._lose(reason_of(error))
             raise self._loss() from None
 
     def check(self) -> None:
@@ -133,7 +127,7 @@ class BrokerLink:
                         future.set_result(reply)
             self._lose("it closed the connection")
         except OSError as error:
-            self._lose(_reason(error))
+            self._lose(reason_of(error))
         except ProtocolError as error:
             self._lose(f"it sent bytes that are no reply: {error}")
 
@@ -156,6 +150,18 @@ class BrokerLink:
         return PeerLost(lost.address, lost.reason)  # a new exception: each waiter raises it with a traceback of its own
 
 
-def _reason(error: OSError) -> str:
+async def connect(address: Address, timeout_s: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a connection. Raises ``PeerLost``."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await asyncio.open_connection(address.host, address.port)
+    except TimeoutError:
+        raise PeerLost(address, f"no connection within {timeout_s:g} s") from None
+    except OSError as error:
+        raise PeerLost(address, reason_of(error)) from None
+
+
+def reason_of(error: OSError) -> str:
+    """Return the system's text of an error."""
     # asyncio's text replaces the system's.
     return os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)

@@ -25,6 +25,7 @@ from metaq.protocols.text.commands import (
     GetFiltered,
     GetOffset,
     GroupRequest,
+    MemberMessage,
     Oversized,
     Put,
     PutBatch,
@@ -40,12 +41,13 @@ from metaq.protocols.text.commands import (
 from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
 from metaq.protocols.text.encode import encode, encode_value_line
 from metaq.protocols.text.puts import Puts
-from metaq.statuses import BAD_REQUEST, FAILED, MOVED, OK, UNAVAILABLE
+from metaq.statuses import BAD_REQUEST, FAILED, FORBIDDEN, MOVED, OK, UNAVAILABLE
 from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.engine import ANY_PARTITION, Engine
 from metaq_broker.log.engine.outcomes import AllRejected, Refusal, StorageFailed, TooLarge
 from metaq_broker.log.engine.type_filter import LargeFrame
 from metaq_broker.log.partitions.reads import Slice
+from metaq_broker.replication.driver.links import LinkEnd, MemberPort
 from metaq_broker.replication.gregor import SyncSlave
 from metaq_broker.replication.peer import CopiedMessage, CopiedRun
 from metaq_broker.serve.accounts.account_list import AccountList
@@ -87,7 +89,7 @@ class TextServices:
     """What all text sessions of a broker share. ``version`` is the text of the version reply.
 
     ``receiver`` stores what the master of a synchronous pair sends; only that pair's slave has one. ``accounts``: a
-    client needs one of them; ``None``: it needs none.
+    client needs one of them; ``None``: it needs none. ``member``: this broker is one of a pair that elects its master.
     """
 
     engine: Engine
@@ -98,6 +100,7 @@ class TextServices:
     texts: RefusalTexts
     receiver: SyncSlave | None = None
     accounts: Callable[[], AccountList | None] = lambda: None
+    member: MemberPort | None = None
     buffers: BlockBuffers = field(default_factory=BlockBuffers)
     reported_types: ReportedTypes = field(default_factory=ReportedTypes)
 
@@ -129,6 +132,7 @@ class TextSession:
         self._replies = replies
         self._peer = peer
         self._access = access
+        self._link: _MemberLink | None = None
         self.decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, services.buffers.take)
         self.finished = False
         """Whether no further command will be carried out: the client quit, or sent bytes that are no command."""
@@ -147,7 +151,10 @@ class TextSession:
             while left > 0 and decoder.pending_bytes:
                 event = decoder.next_event(min(left, PUTS_MAX))
                 if isinstance(event, Puts):
-                    self._put(event)
+                    if self._refusal is None:
+                        self._put(event)
+                    else:
+                        self._refuse_puts(event, self._refusal)
                     left -= event.frames.count
                 elif event is NEED_DATA or not self._dispatch(event):
                     return False
@@ -164,6 +171,8 @@ class TextSession:
     def connection_lost(self) -> None:
         """Roll back the local transactions of the lost connection."""
         self.finished = True
+        if self._link is not None:
+            self._link.end.lost()
         self._services.transactions.connection_lost(self)
         buffer = self.decoder.abandon()  # at once: connection and session refer to each other
         if buffer is not None:
@@ -180,9 +189,27 @@ class TextSession:
             self._replies.end()
             return False
         handler = _HANDLERS[type(command)]
-        if self._access is None or not self._forbidden(self._access, command):
+        if self._refusal is not None and not isinstance(command, _OF_EVERY_MEMBER):
+            self._refuse_as_no_master(command, self._refusal)
+        elif self._access is None or not self._forbidden(self._access, command):
             handler(self, command)
         return True
+
+    @property
+    def _refusal(self) -> str | None:
+        """Why this member of a pair serves no clients; ``None`` if it does, or is no member of one."""
+        member = self._services.member
+        return None if member is None else member.refusal
+
+    def _refuse_puts(self, puts: Puts, reason: str) -> None:
+        for opaque in puts.opaques:
+            self._refuse(Refused(FORBIDDEN, reason), opaque)
+
+    def _refuse_as_no_master(self, command: Any, reason: str) -> None:
+        if isinstance(command, PutBatch) and isinstance(command.block, memoryview):
+            self._services.buffers.give_back(command.block)
+        if not (isinstance(command, TransactionCommand) and command.type == "END"):  # the one command without a reply
+            self._refuse(Refused(FORBIDDEN, reason), command.opaque)
 
     def _forbidden(self, access: Access, command: Any) -> bool:
         """Refuse a command if the client may not use it; return whether it was refused."""
@@ -371,6 +398,22 @@ class TextSession:
             copied = CopiedRun((topic, partition), block, offset, segment_start, first, ordinal, incarnation)
             receiver.copy_soon(copied, answer)
 
+    def _from_member(self, command: MemberMessage) -> None:
+        member = self._services.member
+        if member is None:
+            self._refuse(Refused(UNAVAILABLE, "this broker is not a member of a pair ([pair])"), command.opaque)
+            return
+        if self._link is None:
+            self._link = _MemberLink(self, self._replies, command.opaque)
+            self._link.end = member.opened(self._link)
+        self._link.opaque = command.opaque
+        self._link.end.received(command.body)
+
+    def end(self) -> None:
+        """Carry out nothing more; the connection is closed when the replies are sent."""
+        self.finished = True
+        self._replies.end()
+
     def _transaction(self, command: TransactionCommand) -> None:
         visible = None if self._access is None else self._access.may_publish_all
         self._services.transactions.transaction(self, command, self._replies, visible)
@@ -390,6 +433,27 @@ class TextSession:
         self._replies.add(encode(Result(refused.code, refused.text, opaque)))
 
 
+class _MemberLink:
+    """A connection of the other member of a pair. ``end`` is set before its first message."""
+
+    end: LinkEnd
+
+    def __init__(self, session: TextSession, replies: ReplyQueue, opaque: int) -> None:
+        self._session, self._replies = session, replies
+        self.opaque = opaque
+
+    def send(self, content: bytes) -> None:
+        if not self._session.finished:
+            self._replies.push(encode(Value(content, self.opaque)))
+
+    def close(self) -> None:
+        self._session.end()
+        self._replies.wake()
+
+
+_OF_EVERY_MEMBER: Final = (Stats, Version, MemberMessage, Oversized)
+"""What a member of a pair answers although it is not the master."""
+
 _HANDLERS: Final[dict[type, Callable[[TextSession, Any], None]]] = {
     Put: TextSession._put_in_transaction,  # plain puts are handled before
     PutBatch: TextSession._put_batch,
@@ -406,4 +470,5 @@ _HANDLERS: Final[dict[type, Callable[[TextSession, Any], None]]] = {
     TransactionCommand: TextSession._transaction,
     Decide: TextSession._decide,
     GroupRequest: TextSession._group,
+    MemberMessage: TextSession._from_member,
 }

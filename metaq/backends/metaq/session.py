@@ -31,6 +31,7 @@ from metaq.protocols.text.commands import (
     GetFiltered,
     GetOffset,
     GroupRequest,
+    MemberMessage,
     Put,
     PutBatch,
     Quit,
@@ -378,6 +379,8 @@ def describe(command: Command) -> str:
             return f"copy of {command.topic} partition {command.partition}"
         case Sync():
             return f"sync of {command.topic} partition {command.partition}"
+        case MemberMessage():
+            return "message to the other member of the pair"
         case Stats():
             return f"stats {command.item}".rstrip()
         case Version():

@@ -223,6 +223,16 @@ class GroupRequest(NamedTuple):
     opaque: int
 
 
+class MemberMessage(NamedTuple):
+    """``pair LENGTH OPAQUE`` + a message of a pair's master to the other member. Extension ``pair``.
+
+    It has no reply of its own. The other member's messages are values with the opaque of the connection's last one.
+    """
+
+    body: bytes
+    opaque: int
+
+
 class Result(NamedTuple):
     """``result CODE LENGTH OPAQUE`` + UTF-8 text.
 
@@ -280,5 +290,6 @@ Command = (
     | Copy
     | Decide
     | GroupRequest
+    | MemberMessage
 )
 Reply = Result | Value

@@ -20,6 +20,7 @@ from metaq.protocols.text.commands import (
     GetFiltered,
     GetOffset,
     GroupRequest,
+    MemberMessage,
     OffsetMode,
     Put,
     PutBatch,
@@ -171,6 +172,11 @@ def _group(request: GroupRequest) -> bytes:
     return b"group %b %b %d %d\r\n%b" % (*head, body)
 
 
+def _member_message(message: MemberMessage) -> bytes:
+    body, opaque = message
+    return b"".join((b"pair %d %d\r\n" % (_length(body), _int32("opaque", opaque)), body))
+
+
 def _stats(stats: Stats) -> bytes:
     item = _name("item", stats.item) if stats.item else b""
     return b"stats %b %d\r\n" % (item, _int32("opaque", stats.opaque))
@@ -219,6 +225,7 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     Copy: _copy,
     Decide: _decide,
     GroupRequest: _group,
+    MemberMessage: _member_message,
     Get: _get,
     GetFiltered: _get_filtered,
     Fetch: _fetch,

@@ -56,6 +56,9 @@ EXT_STATE: Final = "state"
 EXT_GROUP: Final = "group"
 """``group``: the members of a consumer group, the partitions that they own, and its offsets."""
 
+EXT_PAIR: Final = "pair"
+"""``pair``: messages between the members of a pair that elects its master."""
+
 _FIELD: Final = "ext="
 _WORD: Final = re.compile(r"[a-z0-9_-]+")
 _VERSION: Final = re.compile(r"[^\s;,]+")

@@ -4,8 +4,8 @@
   follows. A tab is an ordinary character.
 * The first byte chooses the command. ``v...`` and ``q...`` ignore the rest of the word.
 * Numbers are decimal with an optional sign, and must fit 32 bits (64 for offsets, message ids and batch ids).
-* ``put``, ``sync``, ``copy``, ``transaction``, ``mput``, ``fget`` and ``decide`` have exact token counts; others ignore
-  what follows.
+* ``put``, ``sync``, ``copy``, ``pair``, ``transaction``, ``mput``, ``fget`` and ``decide`` have exact token counts;
+  others ignore what follows.
 
 Any other line raises a ``ProtocolError`` with the rule and the line: the Java broker closes the connection without a
 reply, and so should a caller.
@@ -34,6 +34,7 @@ from metaq.protocols.text.commands import (
     GetFiltered,
     GetOffset,
     GroupRequest,
+    MemberMessage,
     OffsetMode,
     Put,
     PutBatch,
@@ -302,6 +303,17 @@ def _group(tokens: list[bytes]) -> Head:
     return Head("group", "", -1, length, opaque, finish)
 
 
+def _member_message(tokens: list[bytes]) -> Head:
+    """``pair LENGTH OPAQUE``."""
+    _count_must_be("pair", tokens, 3, 3)
+    length, opaque = _length(tokens[1]), _int32("opaque", tokens[2])
+
+    def finish(body: bytes) -> MemberMessage:
+        return MemberMessage(body, opaque)
+
+    return Head("pair", "", -1, length, opaque, finish)
+
+
 def _stats(tokens: list[bytes]) -> Stats:
     """``stats [ITEM] [OPAQUE]``: the second token is always the item, so ``stats 1`` asks for an item called 1."""
     item = _name("item", tokens[1]) if len(tokens) > 1 else ""
@@ -344,6 +356,7 @@ _EXACT_WORDS: Final[dict[bytes, Callable[[list[bytes]], Command | Head]]] = {
     b"copy": _copy,
     b"decide": _decide,
     b"group": _group,
+    b"pair": _member_message,
     b"get": _get,
     b"fget": _get_filtered,
     b"fetch": _fetch,

@@ -1,0 +1,451 @@
+"""Runs the core of a pair in the broker: everything that happens becomes an event, every action is carried out.
+
+The core is called on the event loop, one event after the other; an event that happens while another one is handled
+waits. Actions that take time (ZooKeeper, the disk, connections) run as tasks, those of one kind in their order.
+
+Source: docs/replication.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from metaq.errors import MetaqError
+from metaq.model import Address
+from metaq_broker.log.streams.stream import Stream, StreamRefused, Streams
+from metaq_broker.operate.config.replication import PairConfig
+from metaq_broker.replication.driver.followed import FollowedStreams
+from metaq_broker.replication.driver.leader_links import LeaderLinks
+from metaq_broker.replication.driver.links import IncomingLink, LinkEnd, OpenLink
+from metaq_broker.replication.driver.store import Conflict, LiveMember, PairStore, StoreAway, StoreRefused
+from metaq_broker.replication.driver.wire import MessageUnreadable, decode_message, encode_message
+from metaq_broker.replication.pair import actions, events
+from metaq_broker.replication.pair.actions import PairAction, PairRole
+from metaq_broker.replication.pair.events import ChangeOutcome, PairEvent
+from metaq_broker.replication.pair.member import PairIdentity, PairMember, PairSettings
+from metaq_broker.replication.pair.record import PairRecord, PairRecordInvalid
+
+_LOG: Final = logging.getLogger(__name__)
+
+TICK_S: Final = 0.15
+
+LOOK_S: Final = 1.0
+"""Seconds between two looks at who is alive, without a change that is notified."""
+
+SWITCH_S: Final = 1.0
+"""A planned switch is given up after this time: no put waits longer."""
+
+StorePromise = Callable[[int, int], Awaitable[None]]
+"""Stores the promised epoch and the highest seen one durably."""
+
+
+class PairHost(Protocol):
+    """The broker, as the driver needs it."""
+
+    async def lead(self) -> None:
+        """Recover transactions and state, serve clients, register. Raises ``MetaqError``."""
+
+    def move_gate(self, *, is_open: bool, reason: str) -> None:
+        """Take puts, or refuse them."""
+
+    def end_leading(self, reason: str) -> None:
+        """Refuse what waits, end all sessions, close everything, and open it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverParts:
+    """What a driver works with."""
+
+    config: PairConfig
+    identity: PairIdentity
+    streams: Streams
+    store: PairStore
+    open_link: OpenLink
+    store_promise: StorePromise
+    host: PairHost
+
+
+class PairDriver:
+    """``start`` when the logs are open and durable, ``stop`` before they are closed. One for each opening of a broker.
+    """
+
+    def __init__(self, parts: DriverParts) -> None:
+        self._parts = parts
+        settings = PairSettings(min_in_sync=parts.config.min_in_sync)
+        self.member = PairMember(parts.identity, parts.streams.facts(), settings)
+        self._waiting: deque[PairEvent] = deque()
+        self._is_handling = self._has_ended = self._leads = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._queues: dict[str, asyncio.Queue[Callable[[], Awaitable[None]]]] = {}
+        self._incoming: dict[int, IncomingLink] = {}
+        self._last_link = 0
+        self._followed = FollowedStreams(parts.streams, self._feed)
+        self._links = LeaderLinks(parts.config, parts.streams, parts.open_link, self._feed, self._next_link)
+        self._has_changed = asyncio.Event()
+        self.live: Mapping[str, LiveMember] = {}
+        self.store_trouble: str | None = "ZooKeeper was not asked yet"
+        self.elections = 0
+        self._without_master_since_s: float | None = asyncio.get_running_loop().time()
+        self.without_master_s = 0.0
+        """Seconds without a master until now, as far as this member knows."""
+        self._switching: asyncio.Future[bool] | None = None
+        self._carry_out: dict[type, Callable[[Any], None]] = {
+            actions.RoleChanged: self._role_changed,
+            actions.GateMoved: self._gate_moved,
+            actions.MoveReadableEnd: self._move_readable_end,
+            actions.ReadRecord: lambda _: self._in_turn("store", self._read_record),
+            actions.ChangeRecord: lambda action: self._in_turn("store", lambda: self._change_record(action)),
+            actions.SendMessage: self._send,
+            actions.SendRun: lambda action: self._links.send_run(action),
+            actions.CloseLink: self._close_link,
+            actions.StorePromise: lambda action: self._in_turn("promise", lambda: self._store_promise(action)),
+            actions.BeginEpoch: lambda action: self._in_turn("epoch", lambda: self._begin_epoch(action.epoch)),
+            actions.CutStreams: self._followed.cut,
+            actions.AdoptStreams: self._followed.adopt,
+            actions.WriteRun: self._followed.write,
+            actions.TrimStream: self._followed.trim,
+        }
+
+    # ---- start and stop
+
+    def start(self) -> None:
+        self._parts.store.watch(self._store_changed)
+        self._spawn(self._look(), "pair: who is alive")
+        self._spawn(self._ticks(), "pair: ticks")
+        self._perform(self.member.start())
+
+    async def stop(self) -> None:
+        """Stop after the operations of the disk that are in progress; nothing is acknowledged any more."""
+        self._has_ended = True
+        self._links.close()
+        for link in self._incoming.values():
+            link.close()
+        self._incoming.clear()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._followed.stop()
+        await self._parts.store.close()
+
+    # ---- events and actions
+
+    def _feed(self, event: PairEvent) -> None:
+        if self._has_ended:
+            return
+        self._waiting.append(event)
+        if self._is_handling:
+            return
+        self._is_handling = True
+        try:
+            while self._waiting and not self._has_ended:
+                self._perform(self.member.handle(self._waiting.popleft()))
+        finally:
+            self._is_handling = False
+
+    def _perform(self, found: list[PairAction]) -> None:
+        for action in found:
+            self._carry_out[type(action)](action)
+
+    def _spawn(self, work: Any, name: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._guarded(work), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except Exception as defect:  # the member must not go on with half of its parts
+            _LOG.exception("bug in a member of a pair")
+            self._feed(events.DiskFailed(f"{type(defect).__name__}: {defect}"))
+
+    def _in_turn(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Run ``work`` behind earlier work of the same ``name``."""
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = asyncio.Queue()
+            self._spawn(self._run_queue(queue), f"pair: {name}")
+        queue.put_nowait(work)
+
+    @staticmethod
+    async def _run_queue(queue: asyncio.Queue[Callable[[], Awaitable[None]]]) -> None:
+        while True:
+            await (await queue.get())()
+
+    async def _ticks(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._check_master()
+            self._feed(events.Tick())
+
+    # ---- roles
+
+    def _role_changed(self, action: actions.RoleChanged) -> None:
+        fields = {"epoch": action.epoch, "master": self._address_of(action.master), "reason": action.reason}
+        _LOG.warning("role in the pair: %s", action.role.value, extra={"fields": fields})
+        self._note_master(action.master if action.role is not PairRole.CANDIDATE else None)
+        if action.role is PairRole.MASTER:
+            self.elections += 1
+            if not self._leads:
+                self._leads = True
+                self._links.start()
+                self._spawn(self._lead(), "pair: begin to serve")
+        elif action.role is PairRole.FENCED:
+            self._end_switch(has_switched=self._leads)
+            self._has_ended = True
+            self._parts.streams.fence(action.reason)
+            self._parts.host.end_leading(action.reason)
+
+    async def _lead(self) -> None:
+        try:
+            await self._parts.host.lead()
+        except MetaqError as error:
+            _LOG.error("elected, but clients cannot be served", extra={"fields": {"reason": str(error)}})
+            self._feed(events.DiskFailed(str(error)))
+
+    def _gate_moved(self, action: actions.GateMoved) -> None:
+        if not action.open:
+            self._parts.streams.refuse_waiting(action.reason)
+        self._parts.host.move_gate(is_open=action.open, reason=action.reason)
+
+    def _move_readable_end(self, action: actions.MoveReadableEnd) -> None:
+        stream = self._parts.streams.get(action.stream)
+        if stream is not None:
+            stream.confirm(action.end)
+
+    def _address_of(self, uuid: str | None) -> str:
+        record = self.member.record
+        entry = None if record is None or uuid is None else record.members.get(uuid)
+        return "-" if entry is None else entry.address
+
+    @property
+    def master_address(self) -> str:
+        """The address of the recorded master; ``-`` if there is none."""
+        record = self.member.record
+        return "-" if record is None else self._address_of(record.master)
+
+    # ---- the record
+
+    async def _read_record(self) -> None:
+        try:
+            found = await self._parts.store.read()
+            record = None if found is None else PairRecord.from_json(found.content)
+        except (StoreAway, StoreRefused) as error:
+            self._store_failed(str(error))
+            self._feed(events.RecordUnreadable(str(error)))
+        except PairRecordInvalid as error:
+            self._store_failed(f"the record of the pair in ZooKeeper cannot be used: {error}")
+            self._feed(events.RecordUnreadable(str(error)))
+        else:
+            self.store_trouble = None
+            self._feed(events.RecordRead(record, -1 if found is None else found.version))
+
+    async def _change_record(self, action: actions.ChangeRecord) -> None:
+        try:
+            found = await self._parts.store.compare_and_set(action.version, action.record.to_json())
+        except (StoreAway, StoreRefused) as error:
+            self._store_failed(str(error))
+            self._feed(events.ChangeAnswered(action.ticket, ChangeOutcome.UNKNOWN))
+            return
+        if found is Conflict.CONFLICT:
+            self._feed(events.ChangeAnswered(action.ticket, ChangeOutcome.CONFLICT))
+        else:
+            self._feed(events.ChangeAnswered(action.ticket, ChangeOutcome.CHANGED, found))
+
+    def _store_failed(self, reason: str) -> None:
+        if reason != self.store_trouble:
+            _LOG.warning("the record of the pair cannot be read or changed", extra={"fields": {"reason": reason}})
+        self.store_trouble = reason
+
+    def _store_changed(self) -> None:
+        self._has_changed.set()
+        self._feed(events.RecordChanged())
+
+    # ---- who is alive
+
+    async def _look(self) -> None:
+        """Announce this member, and look who else is alive, whenever that may have changed."""
+        identity, store = self._parts.identity, self._parts.store
+        own, is_announced = LiveMember(identity.address, identity.blank), False
+        while True:
+            self._has_changed.clear()
+            try:
+                if not is_announced:
+                    await store.announce(identity.uuid, own)
+                    is_announced = True
+                self.live = await store.alive()
+            except (StoreAway, StoreRefused):
+                self.live = {}
+                self._live_is_known = False
+            else:
+                self._live_is_known = True
+                for uuid, each in self.live.items():
+                    if uuid != identity.uuid:
+                        self._feed(events.MemberSeen(uuid, each.blank))
+                self._check_master()
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await self._has_changed.wait()
+            except TimeoutError:
+                pass
+
+    _live_is_known = False
+
+    def _check_master(self) -> None:
+        """Report a master whose session has ended."""
+        record = self.member.record
+        if record is None or not self._live_is_known or self._leads:
+            return
+        if record.master != self._parts.identity.uuid and record.master not in self.live:
+            self._feed(events.MasterLost(record.master, "its session in ZooKeeper has ended"))
+
+    def _note_master(self, master: str | None) -> None:
+        loop_s = asyncio.get_running_loop().time()
+        if master is None:
+            self._without_master_since_s = self._without_master_since_s or loop_s
+        elif self._without_master_since_s is not None:
+            self.without_master_s += loop_s - self._without_master_since_s
+            self._without_master_since_s = None
+
+    # ---- messages
+
+    def _next_link(self) -> int:
+        self._last_link += 1
+        return self._last_link
+
+    def opened(self, link: IncomingLink) -> LinkEnd:
+        """Take a connection of the other member."""
+        number = self._next_link()
+        self._incoming[number] = link
+        return _IncomingEnd(self, number)
+
+    def received(self, number: int, content: bytes) -> None:
+        """Take a message of an incoming link."""
+        if number not in self._incoming:
+            return
+        try:
+            message = decode_message(content)
+        except MessageUnreadable as error:
+            _LOG.warning("a message of the other member cannot be read", extra={"fields": {"reason": str(error)}})
+            self._incoming.pop(number).close()
+            self._feed(events.LinkDown(number, str(error)))
+        else:
+            self._feed(events.MessageArrived(number, message))
+
+    def lost(self, number: int) -> None:
+        """An incoming link has ended: the master is asked whether it still listens."""
+        if self._incoming.pop(number, None) is None or self._has_ended:
+            return
+        self._feed(events.LinkDown(number, "the connection is lost"))
+        self._spawn(self._ask_master(), "pair: is the master there")
+
+    async def _ask_master(self) -> None:
+        """Report that the master is lost if its host refuses connections; silence says nothing."""
+        record = self.member.record
+        if record is None or self._leads or record.master == self._parts.identity.uuid:
+            return
+        if await self._links.is_refused(Address.parse(record.members[record.master].address)):
+            self._feed(events.MasterLost(record.master, "it refuses connections"))
+
+    def _send(self, action: actions.SendMessage) -> None:
+        link = self._incoming.get(action.link)
+        if link is not None:
+            link.send(encode_message(action.message))
+        else:
+            self._links.send(action.link, action.message)
+
+    def _close_link(self, action: actions.CloseLink) -> None:
+        _LOG.info("connection between the members closed", extra={"fields": {"reason": action.reason}})
+        link = self._incoming.pop(action.link, None)
+        if link is not None:
+            link.close()
+        else:
+            self._links.close_link(action.link)
+
+    # ---- the disk
+
+    async def _store_promise(self, action: actions.StorePromise) -> None:
+        try:
+            await self._parts.store_promise(action.promised, action.seen)
+        except (OSError, MetaqError) as error:
+            self._feed(events.DiskFailed(f"the promise of epoch {action.promised} cannot be stored: {error}"))
+        else:
+            self._feed(events.DiskDone(action.number))
+
+    async def _begin_epoch(self, epoch: int) -> None:
+        streams = self._parts.streams
+        try:
+            if not self._leads:
+                streams.lead(_Leader(self._feed, streams))
+            starts = await streams.begin_epoch(epoch)
+        except StreamRefused as refused:
+            self._feed(events.DiskFailed(f"epoch {epoch} cannot begin: {refused}"))
+        else:
+            self._feed(events.EpochBegun(epoch, starts))
+
+    # ---- operators
+
+    async def switch(self) -> bool:
+        """Hand over to the other member; return whether that happened, within ``SWITCH_S``."""
+        if self._switching is None:
+            self._switching = asyncio.get_running_loop().create_future()
+            self._feed(events.SwitchAsked())
+        switching = self._switching
+        done, _ = await asyncio.wait([switching], timeout=SWITCH_S)
+        if not done:
+            self._end_switch(has_switched=False)
+            self._feed(events.SwitchExpired())
+        return await switching
+
+    def _end_switch(self, *, has_switched: bool) -> None:
+        switching, self._switching = self._switching, None
+        if switching is not None and not switching.done():
+            switching.set_result(has_switched)
+
+    def leave(self) -> None:
+        self._feed(events.LeaveAsked())
+
+    def join(self) -> None:
+        self._feed(events.JoinAsked())
+
+
+@dataclass(frozen=True, slots=True)
+class _IncomingEnd:
+    """Implements ``LinkEnd``."""
+
+    driver: PairDriver
+    number: int
+
+    def received(self, content: bytes) -> None:
+        self.driver.received(self.number, content)
+
+    def lost(self) -> None:
+        self.driver.lost(self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class _Leader:
+    """Implements ``Leader``: what the streams of a master report becomes events."""
+
+    feed: Callable[[PairEvent], None]
+    streams: Streams
+
+    def stream_added(self, stream: Stream) -> None:
+        facts = self.streams.facts()[stream.name]
+        self.feed(events.StreamAdded(facts))
+
+    def stream_removed(self, name: str) -> None:
+        self.feed(events.StreamRemoved(name))
+
+    def written(self, name: str, end: int) -> None:
+        self.feed(events.BytesWritten(name, end))
+
+    def synced(self, name: str, end: int) -> None:
+        self.feed(events.BytesSynced(name, end))
+
+

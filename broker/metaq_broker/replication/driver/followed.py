@@ -1,0 +1,120 @@
+"""What a member that follows does on its disk: writes runs, cuts tails, creates streams, adopts epochs.
+
+The actions of one stream end in their order: a run is written at once if nothing else is under way, otherwise when that
+has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final, cast
+
+from metaq_broker.log.streams.stream import Run, StreamRefused, Streams
+from metaq_broker.replication.pair import events
+from metaq_broker.replication.pair.actions import AdoptStreams, CutStreams, TrimStream, WriteRun
+from metaq_broker.replication.pair.events import PairEvent
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class FollowedStreams:
+    """``feed`` takes ``DiskDone`` and ``DiskFailed``."""
+
+    def __init__(self, streams: Streams, feed: Callable[[PairEvent], None]) -> None:
+        self._streams, self._feed = streams, feed
+        self._waiting: deque[Callable[[], Awaitable[None]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    async def stop(self) -> None:
+        """Wait for what is in progress."""
+        self._waiting.clear()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def write(self, action: WriteRun) -> None:
+        """Append a run; ``DiskDone`` follows when it is durable."""
+        if self._task is None:
+            self._write_now(action)
+        else:
+            self._later(lambda: self._write_later(action))
+
+    async def _write_later(self, action: WriteRun) -> None:
+        self._write_now(action)
+
+    def _write_now(self, action: WriteRun) -> None:
+        stream = self._streams.get(action.stream)
+        if stream is None:
+            self._failed(f"stream {action.stream} is gone")
+            return
+        try:
+            stream.append_copy(cast("Run", action.run))
+        except StreamRefused as refused:
+            self._failed(str(refused))
+            return
+        stream.when_durable(lambda error: self._durable(action.number, error))
+
+    def _durable(self, number: int, error: StreamRefused | None) -> None:
+        if error is None:
+            self._feed(events.DiskDone(number))
+        else:
+            self._failed(str(error))
+
+    def cut(self, action: CutStreams) -> None:
+        """Keep the tails of streams in ``lost+found``, and cut them."""
+        self._later(lambda: self._cut(action))
+
+    async def _cut(self, action: CutStreams) -> None:
+        for name, end in action.cuts.items():
+            if end is None:
+                await self._streams.set_aside(name, f"the master of epoch {action.epoch} has another one, or none")
+            else:
+                await self._streams.cut(name, end, action.epoch, action.master)
+        self._feed(events.DiskDone(action.number))
+
+    def adopt(self, action: AdoptStreams) -> None:
+        """Create the streams that are missing, and replace the epochs of all."""
+        self._later(lambda: self._adopt(action))
+
+    async def _adopt(self, action: AdoptStreams) -> None:
+        there = {name for name in action.streams if self._streams.get(name) is not None}
+        for name, start in action.streams.items():
+            if name not in there:
+                await self._streams.create(start.origin, start.epochs)
+        await asyncio.gather(*(self._streams.store_epochs(name, action.streams[name].epochs) for name in there))
+        self._feed(events.DiskDone(action.number))
+
+    def trim(self, action: TrimStream) -> None:
+        """Remove files that the master has removed, too."""
+        self._later(lambda: self._trim(action))
+
+    async def _trim(self, action: TrimStream) -> None:
+        stream = self._streams.get(action.stream)
+        if stream is not None:
+            await stream.drop_before(action.start)
+            self._feed(events.StreamTrimmed(action.stream, action.start))
+
+    # ---- one after the other
+
+    def _later(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._waiting.append(work)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="pair: streams")
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                await self._waiting.popleft()()
+        except StreamRefused as refused:
+            self._failed(str(refused))
+        except Exception as defect:
+            _LOG.exception("bug in a member that follows")
+            self._failed(f"{type(defect).__name__}: {defect}")
+        finally:
+            self._task = None
+
+    def _failed(self, reason: str) -> None:
+        self._waiting.clear()
+        self._feed(events.DiskFailed(reason))
