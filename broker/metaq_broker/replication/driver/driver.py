@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from metaq.errors import MetaqError
 from metaq.model import Address
-from metaq_broker.log.streams.stream import Stream, StreamRefused, Streams
+from metaq_broker.log.streams.stream import PairStream, PairStreams, StreamRefused
 from metaq_broker.operate.config.replication import PairConfig
 from metaq_broker.replication.driver.followed import FollowedStreams
 from metaq_broker.replication.driver.leader_links import LeaderLinks
@@ -63,7 +63,7 @@ class DriverParts:
 
     config: PairConfig
     identity: PairIdentity
-    streams: Streams
+    streams: PairStreams
     store: PairStore
     open_link: OpenLink
     store_promise: StorePromise
@@ -100,7 +100,7 @@ class PairDriver:
             actions.MoveReadableEnd: self._move_readable_end,
             actions.ReadRecord: lambda _: self._in_turn("store", self._read_record),
             actions.ChangeRecord: lambda action: self._in_turn("store", lambda: self._change_record(action)),
-            actions.SendMessage: self._send,
+            actions.SendToMember: self._send,
             actions.SendRun: lambda action: self._links.send_run(action),
             actions.CloseLink: self._close_link,
             actions.StorePromise: lambda action: self._in_turn("promise", lambda: self._store_promise(action)),
@@ -352,7 +352,7 @@ class PairDriver:
         if await self._links.is_refused(Address.parse(record.members[record.master].address)):
             self._feed(events.MasterLost(record.master, "it refuses connections"))
 
-    def _send(self, action: actions.SendMessage) -> None:
+    def _send(self, action: actions.SendToMember) -> None:
         link = self._incoming.get(action.link)
         if link is not None:
             link.send(encode_message(action.message))
@@ -433,9 +433,9 @@ class _Leader:
     """Implements ``Leader``: what the streams of a master report becomes events."""
 
     feed: Callable[[PairEvent], None]
-    streams: Streams
+    streams: PairStreams
 
-    def stream_added(self, stream: Stream) -> None:
+    def stream_added(self, stream: PairStream) -> None:
         facts = self.streams.facts()[stream.name]
         self.feed(events.StreamAdded(facts))
 

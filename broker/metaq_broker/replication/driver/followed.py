@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
-from metaq_broker.log.streams.stream import Run, StreamRefused, Streams
+from metaq_broker.log.streams.stream import PairStreams, StreamBytes, StreamRefused
 from metaq_broker.replication.pair import events
 from metaq_broker.replication.pair.actions import AdoptStreams, CutStreams, TrimStream, WriteRun
 from metaq_broker.replication.pair.events import PairEvent
@@ -23,7 +23,7 @@ _LOG: Final = logging.getLogger(__name__)
 class FollowedStreams:
     """``feed`` takes ``DiskDone`` and ``DiskFailed``."""
 
-    def __init__(self, streams: Streams, feed: Callable[[PairEvent], None]) -> None:
+    def __init__(self, streams: PairStreams, feed: Callable[[PairEvent], None]) -> None:
         self._streams, self._feed = streams, feed
         self._waiting: deque[Callable[[], Awaitable[None]]] = deque()
         self._task: asyncio.Task[None] | None = None
@@ -50,7 +50,7 @@ class FollowedStreams:
             self._failed(f"stream {action.stream} is gone")
             return
         try:
-            stream.append_copy(cast("Run", action.run))
+            stream.append_copy(cast("StreamBytes", action.run))
         except StreamRefused as refused:
             self._failed(str(refused))
             return
@@ -67,11 +67,7 @@ class FollowedStreams:
         self._later(lambda: self._cut(action))
 
     async def _cut(self, action: CutStreams) -> None:
-        for name, end in action.cuts.items():
-            if end is None:
-                await self._streams.set_aside(name, f"the master of epoch {action.epoch} has another one, or none")
-            else:
-                await self._streams.cut(name, end, action.epoch, action.master)
+        await self._streams.cut(action.cuts, action.epoch, action.master)
         self._feed(events.DiskDone(action.number))
 
     def adopt(self, action: AdoptStreams) -> None:
@@ -79,11 +75,7 @@ class FollowedStreams:
         self._later(lambda: self._adopt(action))
 
     async def _adopt(self, action: AdoptStreams) -> None:
-        there = {name for name in action.streams if self._streams.get(name) is not None}
-        for name, start in action.streams.items():
-            if name not in there:
-                await self._streams.create(start.origin, start.epochs)
-        await asyncio.gather(*(self._streams.store_epochs(name, action.streams[name].epochs) for name in there))
+        await self._streams.adopt({name: (start.origin, start.epochs) for name, start in action.streams.items()})
         self._feed(events.DiskDone(action.number))
 
     def trim(self, action: TrimStream) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from metaq.model import Address
-from metaq_broker.log.streams.stream import StreamRefused, Streams
+from metaq_broker.log.streams.stream import PairStreams, StreamRefused
 from metaq_broker.operate.config.replication import PairConfig
 from metaq_broker.replication.driver.links import LinkTimes, OpenLink, OutgoingLink
 from metaq_broker.replication.driver.wire import MessageUnreadable, decode_message, encode_message
@@ -62,7 +62,7 @@ class LeaderLinks:
     def __init__(
         self,
         config: PairConfig,
-        streams: Streams,
+        streams: PairStreams,
         open_link: OpenLink,
         feed: Callable[[PairEvent], None],
         next_link: Callable[[], int],

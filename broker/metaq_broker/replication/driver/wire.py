@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Any, Final, Union, cast, get_args, get_origin, get_type_hints
 
-from metaq_broker.log.streams.stream import Run
+from metaq_broker.log.streams.stream import StreamBytes
 from metaq_broker.replication.pair.messages import PairMessage, StreamRun
 
 _KINDS: Final[dict[str, type]] = {kind.__name__: kind for kind in get_args(PairMessage)}
@@ -36,7 +36,7 @@ def encode_message(message: PairMessage) -> bytes:
         fields[field.name] = _plain(getattr(message, field.name))
     data = b""
     if isinstance(message, StreamRun):
-        run = cast("Run", message.run)
+        run = cast("StreamBytes", message.run)
         fields["run"], data = run.file_start, run.data
     return json.dumps(fields, separators=(",", ":")).encode() + (b"\n" + data if data else b"")
 
@@ -52,7 +52,7 @@ def decode_message(content: bytes) -> PairMessage:
         fields = json.loads(line)
         kind = _KINDS[fields["kind"]]
         if kind is StreamRun:
-            fields["run"] = Run(fields["offset"], fields["run"], data)
+            fields["run"] = StreamBytes(fields["offset"], fields["run"], data)
         return cast("PairMessage", _built(kind, fields))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise MessageUnreadable(f"{type(error).__name__}: {error}: {line[:100]!r}") from None
@@ -65,7 +65,7 @@ def _plain(value: object) -> Any:
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, Set):
         return sorted(value)
-    if isinstance(value, Run):
+    if isinstance(value, StreamBytes):
         return None
     return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
 
