@@ -71,8 +71,7 @@ class DriverParts:
 
 
 class PairDriver:
-    """``start`` when the logs are open and durable, ``stop`` before they are closed. One for each opening of a broker.
-    """
+    """``start`` when the logs are open and durable, ``stop`` before they are closed. One for each opening of a broker."""
 
     def __init__(self, parts: DriverParts) -> None:
         self._parts = parts
@@ -408,10 +407,20 @@ class PairDriver:
             switching.set_result(has_switched)
 
     def leave(self) -> None:
+        """Leave the set in sync, and stay outside until ``join``, or until the broker is restarted."""
         self._feed(events.LeaveAsked())
+        self._end_links("this member leaves")
 
     def join(self) -> None:
         self._feed(events.JoinAsked())
+        self._end_links("this member joins again")
+
+    def _end_links(self, reason: str) -> None:
+        """End the master's connections: the next welcome says whether this member joins."""
+        for number, link in list(self._incoming.items()):
+            del self._incoming[number]
+            link.close()
+            self._feed(events.LinkDown(number, reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,5 +456,3 @@ class _Leader:
 
     def synced(self, name: str, end: int) -> None:
         self.feed(events.BytesSynced(name, end))
-
-

@@ -54,7 +54,7 @@ def decode_message(content: bytes) -> PairMessage:
         if kind is StreamRun:
             fields["run"] = StreamBytes(fields["offset"], fields["run"], data)
         return cast("PairMessage", _built(kind, fields))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise MessageUnreadable(f"{type(error).__name__}: {error}: {line[:100]!r}") from None
 
 

@@ -1,0 +1,152 @@
+"""The driver runs the core on real logs: two members, whose connections and ZooKeeper are in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from driven_pair import DrivenPair
+from metaq_broker.replication.pair.actions import PairRole
+from pair_disks import segments, until_true
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[[Callable[[DrivenPair], Awaitable[None]]], None]:
+    """Run a test with a pair, ``a`` and ``b``, that is in sync."""
+
+    def in_loop(test: Callable[[DrivenPair], Awaitable[None]], min_in_sync: int = 1) -> None:
+        async def with_pair() -> None:
+            (tmp_path / "a").mkdir()
+            (tmp_path / "b").mkdir()
+            pair = DrivenPair(tmp_path, min_in_sync)
+            await pair.start()
+            try:
+                await test(pair)
+            finally:
+                await pair.close()
+
+        asyncio.run(with_pair())
+
+    return in_loop
+
+
+Run = Callable[..., None]
+
+
+def test_two_blank_members_become_a_pair(run: Run) -> None:
+    async def test(pair: DrivenPair) -> None:
+        assert pair.slave.role is PairRole.IN_SYNC
+        assert (pair.master.led, pair.slave.led) == (1, 0)
+        assert pair.master.gates[-1] == (True, "in sync")
+
+    run(test)
+
+
+def test_a_put_is_acknowledged_when_both_have_it(run: Run) -> None:
+    async def test(pair: DrivenPair) -> None:
+        pair.master.put(b"one")
+        await pair.master.acknowledged(1)
+        assert pair.slave.disk.bodies() == [b"one"]
+        assert segments(pair.a.disk) == segments(pair.b.disk)
+
+    run(test)
+
+
+def test_the_slave_is_elected_when_its_master_is_killed(run: Run) -> None:
+    async def test(pair: DrivenPair) -> None:
+        old, new = pair.master, pair.slave
+        old.put(b"one")
+        await old.acknowledged(1)
+        await old.kill()
+        await pair.until(lambda: new.role is PairRole.MASTER and new.led == 1)
+        new.put(b"two")
+        await new.acknowledged(1)
+        assert new.disk.bodies() == [b"one", b"two"]
+        await old.start()
+        await pair.until(lambda: pair.in_sync == {"a", "b"})
+        new.put(b"three")
+        await new.acknowledged(2)
+        assert old.disk.bodies() == [b"one", b"two", b"three"]
+        assert segments(pair.a.disk) == segments(pair.b.disk)
+
+    run(test)
+
+
+def test_a_master_that_is_cut_off_cannot_acknowledge_and_is_fenced(run: Run) -> None:
+    async def test(pair: DrivenPair) -> None:
+        old, new = pair.master, pair.slave
+        old.put(b"one")
+        await old.acknowledged(1)
+        pair.network.cut()
+        pair.zookeeper.expire(old.store)
+        pair.zookeeper.live.pop(old.name)
+        old.put(b"lost")
+        await pair.until(lambda: len(pair.masters) == 1)
+        await until_true(lambda: pair.a.ended is not None or pair.b.ended is not None or pair.in_sync == {old.name})
+        assert (old.ended is None) == (pair.in_sync == {old.name})
+
+    run(test)
+
+
+def test_a_killed_slave_leaves_the_set_and_the_master_goes_on(run: Run) -> None:
+    async def test(pair: DrivenPair) -> None:
+        master, slave = pair.master, pair.slave
+        await slave.kill()
+        master.put(b"one")
+        await master.acknowledged(1)
+        assert pair.in_sync == {master.name}
+
+    run(test)
+
+
+def test_with_two_required_a_master_alone_refuses(run: Run) -> None:
+    async def test(pair: DrivenPair) -> None:
+        master, slave = pair.master, pair.slave
+        await slave.kill()
+        await until_true(lambda: not master.gates[-1][0])
+        assert master.gates[-1][1] == "1 of 2 required members are in sync"
+        await slave.start()
+        await until_true(lambda: master.gates[-1][0])
+
+    run(test, min_in_sync=2)
+
+
+def test_a_planned_switch(run: Run) -> None:
+    async def test(pair: DrivenPair) -> None:
+        old, new = pair.master, pair.slave
+        old.put(b"one")
+        await old.acknowledged(1)
+        assert await old.driver.switch()
+        await pair.until(lambda: new.role is PairRole.MASTER)
+        assert old.ended is not None
+        await old.kill()
+        await old.start()
+        await pair.until(lambda: pair.in_sync == {"a", "b"})
+        assert pair.master is new
+
+    run(test)
+
+
+def test_a_member_leaves_and_joins(run: Run) -> None:
+    async def test(pair: DrivenPair) -> None:
+        slave = pair.slave
+        slave.driver.leave()
+        await pair.until(lambda: pair.in_sync == {pair.master.name})
+        slave.driver.join()
+        await pair.until(lambda: pair.in_sync == {"a", "b"})
+
+    run(test)
+
+
+def test_foreign_content_at_the_records_path_is_reported_and_changes_nothing(run: Run) -> None:
+    async def test(pair: DrivenPair) -> None:
+        pair.zookeeper.put(b"of somebody else")
+        await until_true(lambda: "cannot be used" in (pair.master.driver.store_trouble or ""))
+        pair.master.put(b"one")
+        await pair.master.acknowledged(1)
+        assert pair.zookeeper.record is not None
+        assert pair.zookeeper.record.content == b"of somebody else"
+
+    run(test)
