@@ -76,7 +76,7 @@ def test_the_slave_is_elected_when_its_master_is_killed(run: Run) -> None:
 
 def test_a_master_that_is_cut_off_cannot_acknowledge_and_is_fenced(run: Run) -> None:
     async def test(pair: DrivenPair) -> None:
-        old, new = pair.master, pair.slave
+        old = pair.master
         old.put(b"one")
         await old.acknowledged(1)
         pair.network.cut()
@@ -134,6 +134,9 @@ def test_a_member_leaves_and_joins(run: Run) -> None:
         slave = pair.slave
         slave.driver.leave()
         await pair.until(lambda: pair.in_sync == {pair.master.name})
+        pair.master.put(b"one")
+        await pair.master.acknowledged(1)
+        assert slave.role is PairRole.LEARNER
         slave.driver.join()
         await pair.until(lambda: pair.in_sync == {"a", "b"})
 
