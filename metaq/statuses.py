@@ -33,6 +33,8 @@ BAD_REQUEST: Final = _status(
     400, "MAXSIZE is not positive, or types or an offset are not allowed", "`get`, `fetch`, `messageType`"
 )
 FORBIDDEN: Final = _status(403, "this partition is closed", "`put`, `get`")
+NOT_MASTER: Final = "NotMaster: "
+"""The beginning of the text of a 403 from a member of a pair that is not its master."""
 NOT_FOUND: Final = _status(404, "no message there (yet)", "`get`, `offset`")
 CONFLICT: Final = _status(
     409, "a later batch has been decided; another consumer has the id", "`decide` and `group`, our broker only"

@@ -46,7 +46,8 @@ from metaq.protocols.text.extensions import (
     EXT_TIMESTAMP,
     version_text,
 )
-from metaq.protocols.text.pair import NOT_MASTER, pair_lines, with_pair
+from metaq.protocols.text.pair import pair_lines, with_pair
+from metaq.statuses import NOT_MASTER
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory_partition import MemoryPartition
 from metaq.testing.memory_transactions import MemoryTransactions

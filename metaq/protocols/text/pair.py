@@ -18,10 +18,7 @@ from typing import Final
 
 from metaq.model import Address
 from metaq.protocols.text.commands import Filled, Reply, Result
-from metaq.statuses import FORBIDDEN
-
-NOT_MASTER: Final = "NotMaster: "
-"""The beginning of the text of a 403 from a member that is not the master."""
+from metaq.statuses import FORBIDDEN, NOT_MASTER
 
 PAIR, EPOCH, SLAVE = "pair", "pair_epoch", "slave"
 """Words of lines in ``stats``."""

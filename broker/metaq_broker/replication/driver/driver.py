@@ -71,7 +71,7 @@ class DriverParts:
 
 
 class PairDriver:
-    """``start`` when the logs are open and durable, ``stop`` before they are closed. One for each opening of a broker."""
+    """One for each opening of a broker: ``start`` when all logs are durable, ``stop`` before they are closed."""
 
     def __init__(self, parts: DriverParts) -> None:
         self._parts = parts
@@ -90,8 +90,7 @@ class PairDriver:
         self.store_trouble: str | None = "ZooKeeper was not asked yet"
         self.elections = 0
         self._without_master_since_s: float | None = asyncio.get_running_loop().time()
-        self.without_master_s = 0.0
-        """Seconds without a master until now, as far as this member knows."""
+        self._without_master_s = 0.0
         self._switching: asyncio.Future[bool] | None = None
         self._carry_out: dict[type, Callable[[Any], None]] = {
             actions.RoleChanged: self._role_changed,
@@ -195,10 +194,10 @@ class PairDriver:
                 self._links.start()
                 self._spawn(self._lead(), "pair: begin to serve")
         elif action.role is PairRole.FENCED:
-            self._end_switch(has_switched=self._leads)
             self._has_ended = True
+            self._end_switch(has_switched=self._leads)
+            self._parts.host.end_leading(action.reason)  # first: sessions end without an answer
             self._parts.streams.fence(action.reason)
-            self._parts.host.end_leading(action.reason)
 
     async def _lead(self) -> None:
         try:
@@ -208,7 +207,7 @@ class PairDriver:
             self._feed(events.DiskFailed(str(error)))
 
     def _gate_moved(self, action: actions.GateMoved) -> None:
-        if not action.open:
+        if not action.open and not self.switches:  # what waits is acknowledged before the other member is elected
             self._parts.streams.refuse_waiting(action.reason)
         self._parts.host.move_gate(is_open=action.open, reason=action.reason)
 
@@ -308,8 +307,15 @@ class PairDriver:
         if master is None:
             self._without_master_since_s = self._without_master_since_s or loop_s
         elif self._without_master_since_s is not None:
-            self.without_master_s += loop_s - self._without_master_since_s
+            self._without_master_s += loop_s - self._without_master_since_s
             self._without_master_since_s = None
+
+    @property
+    def seconds_without_master(self) -> float:
+        """How long the pair had no master since this member was opened, as far as it knows."""
+        since_s = self._without_master_since_s
+        now = 0.0 if since_s is None else asyncio.get_running_loop().time() - since_s
+        return self._without_master_s + now
 
     # ---- messages
 
@@ -388,6 +394,16 @@ class PairDriver:
             self._feed(events.EpochBegun(epoch, starts))
 
     # ---- operators
+
+    @property
+    def switches(self) -> bool:
+        """Whether this master is handing over."""
+        return self._switching is not None
+
+    @property
+    def links_trouble(self) -> str | None:
+        """Why there is no connection to the other member."""
+        return self._links.trouble
 
     async def switch(self) -> bool:
         """Hand over to the other member; return whether that happened, within ``SWITCH_S``."""
