@@ -20,6 +20,7 @@ import metaq
 from metaq.errors import MetaqError
 from metaq.formats.message_id import IdWorker
 from metaq.model import Address
+from metaq.protocols.text.pair import pair_lines
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.maintenance import PartitionMaintenance
@@ -33,7 +34,7 @@ from metaq_broker.log.retention.retention import Retention
 from metaq_broker.log.state.state_table import GROUPS_NAME, LoopDriver, StateTable
 from metaq_broker.log.sync.group_commit import FlushPolicy, GroupCommit
 from metaq_broker.operate.config.configuration import BrokerConfig
-from metaq_broker.operate.config.replication import GregorConfig, SamsaConfig, SlaveConfig
+from metaq_broker.operate.config.replication import GregorConfig, PairConfig, SamsaConfig, SlaveConfig
 from metaq_broker.operate.config.sections import SystemConfig
 from metaq_broker.operate.control.admin_services import AdminServices, MetricsUnavailable, address_of, bind_metrics
 from metaq_broker.operate.control.reload import Reloader
@@ -44,10 +45,14 @@ from metaq_broker.operate.monitoring.disk_guard import DiskGuard, DiskLimits
 from metaq_broker.operate.monitoring.folder_watch import FolderWatch, WatchedFiles, watched_files
 from metaq_broker.operate.registration.own_session import OwnSession
 from metaq_broker.operate.registration.wanted import BrokerNodes, broker_nodes
+from metaq_broker.replication.driver.opening import MemberParts, open_member
+from metaq_broker.replication.driver.pair_replication import PairReplication
+from metaq_broker.replication.driver.zookeeper_store import ZooKeeperStore
 from metaq_broker.replication.local import LocalPartitions
 from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.replication.roles import Replication
 from metaq_broker.rocketmq.system_topics import COPIED_LAST
+from metaq_broker.serve.accounts.account_list import AccountList
 from metaq_broker.serve.fair_queue import is_client_alone
 from metaq_broker.serve.server import Server, bind
 from metaq_broker.serve.tls import server_context
@@ -57,6 +62,7 @@ from metaq_broker.statistics import Statistics
 from metaq_broker.text.extensions import broker_version
 from metaq_broker.text.groups.group_commands import GroupCommands
 from metaq_broker.text.groups.group_state import KeptGroups
+from metaq_broker.text.pair_link import PairLink
 from metaq_broker.text.peer import TextPeer
 from metaq_broker.text.refusals import RefusalTexts
 from metaq_broker.text.session import TextServices
@@ -87,20 +93,32 @@ STOP_PATIENCE_S: Final = 10.0
 class Broker:
     """One broker on a running event loop: ``open``, ``serve``, ``close``."""
 
-    def __init__(self, config: BrokerConfig, file: Path | None, stop: Callable[[], None]) -> None:
-        """``file`` is the configuration's file, if it has one; ``stop`` is called when an operator stops the broker."""
+    def __init__(
+        self,
+        config: BrokerConfig,
+        file: Path | None,
+        stop: Callable[[], None],
+        reopen: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        """``file`` is the configuration's file, if it has one; ``stop`` is called when an operator stops the broker.
+
+        ``reopen`` is called when this broker must be closed, and another one opened in its place: it was a member of a
+        pair that may not go on.
+        """
         self.config = config
-        self._file, self._stop = file, stop
+        self._file, self._stop, self._reopen = file, stop, reopen
+        self._pair = config.role if isinstance(config.role, PairConfig) else None
         self.admin: AdminServices | None = None
         self.reloader: Reloader | None = None
         self._registration: Registration | None = None
         self.rocketmq: FrontEnd | None = None
         self.console: ConsoleProcess | None = None
         """The process that serves HTTP; ``None``: it is not configured."""
+        self._server: Server | None = None
         self._coming: frozenset[str] = frozenset()
         self._moving: asyncio.Task[None] | None = None
         self._files, self._clock = Files(), Clock()
-        paired = isinstance(config.role, SamsaConfig)
+        paired = isinstance(config.role, SamsaConfig | PairConfig)
         make_commit = PairedCommit if paired else GroupCommit
         self.commit = make_commit(self._flush_policy, is_client_alone=is_client_alone)
         self._closing = contextlib.AsyncExitStack()
@@ -118,11 +136,17 @@ class Broker:
         self._closing.push_async_callback(self._close_admin)
         self._open_stores()
         await self._open_engine()
-        await self._open_transactions()
+        self._begin_run()
+        if self._pair is None:
+            await self._open_transactions()
         self._open_retention()
-        self._open_replication()
+        if self._pair is None:
+            self._open_replication()
+        else:
+            await self._open_pair(self._pair)
         self._open_groups()
-        self._open_rocketmq()
+        if self._pair is None:
+            self._open_rocketmq()
         self.config = dataclasses.replace(self.config, role=self.replication.role)
 
     def _open_stores(self) -> None:
@@ -143,6 +167,10 @@ class Broker:
         self._texts = RefusalTexts(self.config.system.broker_id, self.config.system.host_name, self.port)
         self.engine.id_clock.steady = steady = self._read_jumps()
         steady.changed = self._keep_jumps
+        self._expect_ids()
+
+    def _expect_ids(self) -> None:
+        """Let ids begin above those of the stored messages."""
         last_used = [store.last_used_ms for store in self.stores.each_store() if store.last_used_ms is not None]
         if last_used:
             self.engine.id_clock.expect(max(last_used))
@@ -184,11 +212,48 @@ class Broker:
         local = LocalPartitions(self.engine, self.commit, self.maintenance, self._files)
         try:
             heard = self._promoted, self._fenced, COPIED_LAST
-            self.replication: Replication = Replication(
+            self.replication: Replication | PairReplication = Replication(
                 self.config.role, local, self.commit, self._clock, TextPeer.connect, *heard
             )
         except MetaqError as error:
             raise StartFailed(str(error)) from error
+
+    async def _open_pair(self, pair: PairConfig) -> None:
+        """Open the streams of a member of a pair, which serves nobody before it is elected."""
+        role = PairReplication(pair, self.engine.gate, self._serve_elected, self._give_way)
+        self.replication = role
+        system, zookeeper = self.config.system, self.config.zookeeper.address
+        parts = MemberParts(
+            LocalPartitions(self.engine, self.commit, self.maintenance, self._files),
+            self._clock,
+            self.retention,
+            Address(system.host_name, self.port),
+        )
+        store = ZooKeeperStore(zookeeper.hosts, zookeeper.root, system.broker_id, pair.session_ms / 1000)
+        try:
+            role.open(await open_member(parts, pair, store, PairLink.open, role))
+        except (MetaqError, OSError) as error:
+            raise StartFailed(str(error)) from error
+
+    async def _serve_elected(self) -> None:
+        """Recover what the former master has left, and serve clients: this member was elected."""
+        self._expect_ids()
+        await self._open_transactions()
+        self.retention.start()
+        self._open_rocketmq()
+        if self.rocketmq is not None:
+            await self.rocketmq.start(self._tls)
+        self._moving = asyncio.get_running_loop().create_task(self._join_zookeeper(), name="join ZooKeeper")
+
+    def _give_way(self, reason: str) -> None:
+        """End all sessions without an answer, and have the broker opened again: another member may be elected."""
+        if self._server is not None:
+            self._server.abort()
+        if self.rocketmq is not None:
+            self.rocketmq.give_way()
+        if self._registration is not None:
+            self._registration.gives_way = True
+        self._reopen(reason)
 
     def _open_groups(self) -> None:
         """Read the consumer groups. A broker with a role has none: they are not copied to its peer."""
@@ -249,7 +314,7 @@ class Broker:
         self.retention.users.append(self.rocketmq.needed_from)
         self.maintenance.deleted = self.rocketmq.partition_deleted
         self._closing.push_async_callback(self.rocketmq.stop, STOP_PATIENCE_S)
-        if self.rocketmq.standby is not None:
+        if self.rocketmq.standby is not None and isinstance(self.replication, Replication):
             self.replication.copy_state(self.rocketmq.standby)
 
     async def _delete_messages(self, topic: str) -> None:
@@ -264,12 +329,22 @@ class Broker:
         await self._guard.check()
         self._closing.push_async_callback(self._guard.stop)
 
-    async def _open_transactions(self) -> None:
-        directory = Path(self.config.system.data_log_path) / "transactions"
+    def _begin_run(self) -> None:
+        directory = self._transactions_folder
         store = EngineStore(self.engine)
         self.transactions = transaction_manager(self._files, self._clock, directory, store, self.config.system)
         try:
             begin_run(self._files, Path(self.config.system.data_path), directory)
+        except OSError as error:
+            raise StartFailed(f"folder {directory} cannot be used: {error.strerror}: {error.filename}") from error
+
+    @property
+    def _transactions_folder(self) -> Path:
+        return Path(self.config.system.data_log_path) / "transactions"
+
+    async def _open_transactions(self) -> None:
+        directory = self._transactions_folder
+        try:
             self.transactions.recover_from_journal()
         except OSError as error:
             raise StartFailed(f"folder {directory} cannot be used: {error.strerror}: {error.filename}") from error
@@ -287,20 +362,24 @@ class Broker:
         Raises:
             StartFailed: Another program listens on the port now, or ZooKeeper does not give the broker id.
         """
-        await self._claim_id()
-        version = broker_version(groups=self._groups is not None)
+        if self._pair is None:
+            await self._claim_id()
+        version = broker_version(
+            groups=self._groups is not None, other=None if self._pair is None else self._pair.other
+        )
         counters, replication = self.transactions.counters, self.replication
         state = None if self.rocketmq is None else self.rocketmq.state
         lines = replication.lines
         guard, rocketmq = self._guard, self._rocketmq_lines
-        report = StatsReport(self.engine, counters, version, self.retention, guard, lines, state, rocketmq)
+        pair = self._pair_lines
+        report = StatsReport(self.engine, counters, version, self.retention, guard, lines, state, rocketmq, pair)
         commands = TransactionCommands(self.transactions, self._statistics, self.engine.gate, self._texts)
-        accounts = (lambda: None) if self.rocketmq is None else self.rocketmq.metaq_accounts
+        accounts = self._metaq_accounts
         groups = GroupCommands(self._groups)
         services = TextServices(
-            self.engine, report, commands, groups, version, self._texts, replication.receiver, accounts
+            self.engine, report, commands, groups, version, self._texts, replication.receiver, accounts, self._member
         )
-        server = Server(
+        self._server = server = Server(
             services.session, self.config.system, self._statistics, lambda: self.stores.partition_count, self._tls
         )
         self._closing.push_async_callback(server.stop, STOP_PATIENCE_S)
@@ -314,7 +393,8 @@ class Broker:
         recorder = EndsRecorder(self.stores)
         self._closing.push_async_callback(recorder.stop)
         recorder.start()
-        self.retention.start()
+        if self._pair is None:
+            self.retention.start()
         self._closing.push_async_callback(self.replication.stop)
         self.replication.start()
         await self.replication.slave_was_tried()  # who finds this broker from now on can send
@@ -325,6 +405,18 @@ class Broker:
         if self.console is not None:
             self._closing.push_async_callback(self.console.stop)
             self.console.start()
+
+    def _metaq_accounts(self) -> AccountList | None:
+        return None if self.rocketmq is None else self.rocketmq.metaq_accounts()
+
+    @property
+    def _member(self) -> PairReplication | None:
+        return self.replication if isinstance(self.replication, PairReplication) else None
+
+    def _pair_lines(self) -> Iterator[str]:
+        member = self._member
+        if member is not None:
+            yield from pair_lines(member.other, member.epoch)
 
     async def _publish(self) -> None:
         if self._registration is not None:
@@ -351,7 +443,9 @@ class Broker:
         )
 
         session = OwnSession(self._files, Path(self.config.system.data_path))
-        self._registration = Registration(zookeeper, self._wanted_nodes, session)
+        if self._pair is not None:
+            zookeeper = dataclasses.replace(zookeeper, session_timeout_ms=self._pair.session_ms)
+        self._registration = Registration(zookeeper, self._wanted_nodes, session, takes_over=self._pair is not None)
         self._closing.push_async_callback(self._end_registration)
         try:
             await self._registration.claim()
@@ -443,6 +537,7 @@ class Broker:
             self._moving = asyncio.get_running_loop().create_task(leave, name="leave ZooKeeper")
 
     async def _join_zookeeper(self) -> None:
+        """Register this broker as the master, whatever its section says; try until that succeeds."""
         while True:
             try:
                 await self._claim_id()

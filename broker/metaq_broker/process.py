@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import signal
 from collections.abc import Callable, Coroutine
@@ -34,28 +35,55 @@ def run(config: BrokerConfig, announce: Callable[[int], None] = lambda port: Non
 
 
 async def _serve(config: BrokerConfig, announce: Callable[[int], None], file: Path | None) -> None:
+    """Run brokers one after the other: a member of a pair that may not go on is closed, and opened again."""
     stop = asyncio.Event()
-    broker = Broker(config, file, stop.set)
+    is_first = True
+    while not stop.is_set():
+        again = asyncio.Event()
+        broker = Broker(config, file, stop.set, lambda _reason, again=again: again.set())  # type: ignore[misc]
+        _react_to_signals(broker, stop)
+        try:
+            await broker.open()
+            if not await _before(stop, broker.serve()):
+                return
+            address = Address(config.system.host_name, broker.port)
+            _LOG.info("ready", extra={"fields": broker.startup_summary()})
+            if is_first:
+                _tell_ready(broker, address)
+                announce(broker.port)
+            await _first_of(stop.wait(), again.wait())
+            _LOG.info("stopping" if stop.is_set() else "opening again", extra={"fields": {"address": address}})
+        finally:
+            await broker.close()
+        # with the topics that were reloaded, and the same port even if any was free
+        config = dataclasses.replace(
+            broker.config, system=dataclasses.replace(broker.config.system, server_port=broker.port)
+        )
+        is_first = False
+    _LOG.info("stopped", extra={"fields": {"address": address}})
+
+
+def _react_to_signals(broker: Broker, stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     for number, react in ((signal.SIGTERM, stop.set), (signal.SIGINT, stop.set), (signal.SIGHUP, broker.on_sighup)):
         loop.add_signal_handler(number, react)
-    try:
-        await broker.open()
-        if not await _before(stop, broker.serve()):
-            return
-        address = Address(config.system.host_name, broker.port)
-        _LOG.info("ready", extra={"fields": broker.startup_summary()})
-        print(f"metaq-broker {metaq.__version__} ready on {address}, data in {config.system.data_path}", flush=True)
-        if (rocketmq := broker.rocketmq_address) is not None:
-            print(f"RocketMQ clients: {rocketmq} is name server and broker", flush=True)
-        if broker.console is not None:
-            print(f"HTTP: {broker.console.url}", flush=True)
-        announce(broker.port)
-        await stop.wait()
-        _LOG.info("stopping", extra={"fields": {"address": address}})
-    finally:
-        await broker.close()
-    _LOG.info("stopped", extra={"fields": {"address": address}})
+
+
+def _tell_ready(broker: Broker, address: Address) -> None:
+    data_path = broker.config.system.data_path
+    print(f"metaq-broker {metaq.__version__} ready on {address}, data in {data_path}", flush=True)
+    if (rocketmq := broker.rocketmq_address) is not None:
+        print(f"RocketMQ clients: {rocketmq} is name server and broker", flush=True)
+    if broker.console is not None:
+        print(f"HTTP: {broker.console.url}", flush=True)
+
+
+async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Return when the first of them has ended; cancel the others."""
+    tasks = [asyncio.ensure_future(each) for each in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
 
 
 async def _before(stop: asyncio.Event, starting: Coroutine[Any, Any, None]) -> bool:

@@ -209,6 +209,11 @@ class FrontEnd:
         if self._accounts is not None:
             self._accounts.start()
 
+    def give_way(self) -> None:
+        """Close all connections at once: the other member of a pair was elected."""
+        if self.server is not None:
+            self.server.give_way()
+
     def fence(self, patience_s: float) -> None:
         """Stop serving clients: another broker was promoted, and registers under this name."""
         if self.server is not None and self._ending is None:

@@ -98,6 +98,8 @@ class NameServerRegistration:
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
+        self.is_replaced = False
+        """Whether another broker registers under this name: then this one must not be unregistered."""
         routes.reserve(who.name, self)
 
     def start(self) -> None:
@@ -150,7 +152,7 @@ class NameServerRegistration:
             timer = self._loop.call_later(WAIT_S, over)
 
     async def stop(self) -> None:
-        """Unregister everywhere."""
+        """Unregister everywhere, unless another broker has this one's name."""
         if not self._tasks:
             return
         self._stopping = True
@@ -164,7 +166,8 @@ class NameServerRegistration:
         header = UnregisterBroker(
             broker_name=who.name, broker_addr=str(who.address), cluster_name=who.cluster, broker_id=MASTER_ID
         )
-        await asyncio.gather(*(self._ask(each, to_request(header)) for each in self._name_servers))
+        if not self.is_replaced:  # name servers would remove the other broker, which has the same name and id
+            await asyncio.gather(*(self._ask(each, to_request(header)) for each in self._name_servers))
         if self._client is not None:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._client.close)
         self._thread.shutdown(wait=False)

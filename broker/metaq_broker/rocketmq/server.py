@@ -290,6 +290,12 @@ class BrokerServer:
         follow = self._store_host.follow(self.store.move_to)
         self._following = asyncio.get_running_loop().create_task(follow, name="address of the broker's name")
 
+    def give_way(self) -> None:
+        """Close all connections at once: another broker registers under this name."""
+        self._registration.is_replaced = True
+        if self._server is not None:
+            self._server.abort()
+
     async def stop(self, patience_s: float) -> None:
         """Answer received requests, then close the connections and the state."""
         if self._stopped:

@@ -124,6 +124,13 @@ class Server:
         await self._empty.wait()
         self._close_sockets()
 
+    def abort(self) -> None:
+        """Accept nobody any more, and close all connections at once, without the replies that wait."""
+        for acceptor in self._acceptors:
+            acceptor.stop()
+        for connection in list(self._connections):
+            connection.abort()
+
     def _close_sockets(self) -> None:
         if self._sockets is not None:
             self._sockets.close()

@@ -52,7 +52,8 @@ _HAS_MESSAGES, _UNKNOWN, _EMPTY = 0, 1, 2
 class StatsReport:
     """Makes the reply body of each item. ``version`` is the text of the version reply.
 
-    ``rocketmq`` gives the lines that say where RocketMQ's clients are served; none if they are not.
+    ``rocketmq`` gives the lines that say where RocketMQ's clients are served; none if they are not. ``pair`` gives the
+    lines of a member of a pair.
     """
 
     def __init__(
@@ -65,8 +66,9 @@ class StatsReport:
         replication: Callable[[], Iterable[str]] = lambda: ("role alone",),
         state: StateTable | None = None,
         rocketmq: Callable[[], Iterable[str]] = tuple,
+        pair: Callable[[], Iterable[str]] = tuple,
     ) -> None:
-        self._engine, self._state, self._rocketmq = engine, state, rocketmq
+        self._engine, self._state, self._rocketmq, self._pair = engine, state, rocketmq, pair
         self._retention, self._guard = retention, guard
         self._transactions = transactions
         self._statistics = engine.statistics
@@ -133,6 +135,7 @@ class StatsReport:
         yield f"topics {len(self._shown({log.topic for log in logs} | self._config.topics.keys()))}"
         yield f"config_checksum {self._config.checksum}"
         yield from self._rocketmq()
+        yield from self._pair()
 
     def _topics(self) -> Iterator[str]:
         stored = set()

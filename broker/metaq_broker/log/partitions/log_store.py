@@ -187,24 +187,6 @@ class LogStore:
         if noted.pop(name, None) is not None:
             durable_ends.write_durable_ends(self._files, self.data_path, noted)
 
-    def _finish_cuts(self) -> dict[str, str]:
-        """Finish cuts that a crash has interrupted; return the partitions where that is not possible, and why."""
-        faults = {}
-        for name in lost_found.unfinished(self._files, self.data_path):
-            if not _is_partition(name) or not self._files.is_dir(self.data_path / name):
-                continue
-            tail = PartitionTail(self._files, self.data_path / name, partial(self._forget_noted, name))
-            try:
-                lost_found.finish_cuts(self._files, self.data_path, name, tail)
-            except (OSError, lost_found.IntentionDamaged) as error:
-                faults[name] = str(error)
-        return faults
-
-    def _forget_noted(self, name: str) -> None:
-        noted = read_durable_ends(self._files, self.data_path)
-        if noted.pop(name, None) is not None:
-            durable_ends.write_durable_ends(self._files, self.data_path, noted)
-
     def _partition_keys(self) -> Iterable[PartitionKey]:
         for name in self._files.listdir(self.data_path):
             if not self._files.is_dir(self.data_path / name):

@@ -14,6 +14,7 @@ from metaq_broker.log.retention.retention import Retention
 from metaq_broker.log.sync.group_commit import GroupCommit
 from metaq_broker.operate.control.reload import Reloader
 from metaq_broker.operate.monitoring.disk_guard import DiskGuard
+from metaq_broker.replication.driver.pair_replication import PairReplication
 from metaq_broker.replication.roles import Replication
 from metaq_broker.transactions.manager import TransactionManager
 
@@ -48,7 +49,7 @@ class BrokerParts:
     transactions: TransactionManager
     retention: Retention
     guard: DiskGuard
-    replication: Replication
+    replication: Replication | PairReplication
     registration: Callable[[], Registration | None]
     groups: Callable[[], GroupFigures | None]
     reloader: Reloader

@@ -80,7 +80,15 @@ class RegistrationState(enum.Enum):
 class Registration:
     """``wanted`` returns the current nodes; it is called on the loop."""
 
-    def __init__(self, config: ZooKeeperConfig, wanted: Callable[[], BrokerNodes], session: OwnSession) -> None:
+    def __init__(
+        self,
+        config: ZooKeeperConfig,
+        wanted: Callable[[], BrokerNodes],
+        session: OwnSession,
+        *,
+        takes_over: bool = False,
+    ) -> None:
+        """``takes_over``: this broker was elected, so the nodes of its predecessor are replaced, once."""
         self.address = address = config.address
         self.state, self.reason = RegistrationState.STARTING, ""
         self._config, self._wanted = config, wanted
@@ -94,7 +102,9 @@ class Registration:
             self._pass_state_on,
             self._note_change_from_thread,
         )
-        self._tree, self._session = BrokerTree(self._client), session
+        self._tree, self._session = BrokerTree(self._client, takes_over=takes_over), session
+        self.gives_way = False
+        """Whether another broker has been elected in place of this one: then clients need no time to notice."""
         self._earlier_session = session.read()
         self._connected, self._due = asyncio.Event(), asyncio.Event()
         self._afresh = True
@@ -213,7 +223,8 @@ class Registration:
             fields = {"reason": str(error)}
             _LOG.warning("still in ZooKeeper, which forgets the broker later", extra={"fields": fields})
         else:
-            await asyncio.sleep(self._config.sync_time_ms / 1000)
+            if not self.gives_way:
+                await asyncio.sleep(self._config.sync_time_ms / 1000)
 
     async def end(self) -> None:
         """End the session, which deletes the remaining nodes."""

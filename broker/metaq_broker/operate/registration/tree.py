@@ -14,8 +14,9 @@ class BrokerTree:
     All methods raise ``ZooKeeperAway`` or ``ZooKeeperRefused``; calling them again continues where they stopped.
     """
 
-    def __init__(self, client: ZooKeeperClient) -> None:
-        self._client = client
+    def __init__(self, client: ZooKeeperClient, *, takes_over: bool = False) -> None:
+        """``takes_over``: until ``match`` has succeeded once, nodes of other sessions are replaced."""
+        self._client, self._takes_over = client, takes_over
         self._made: dict[str, str] = {}
         self._own: str | None = None
         self._watched: set[str] = set()
@@ -34,8 +35,10 @@ class BrokerTree:
                     break
         if own is not None:
             if own.owner != self._client.session_id:
-                return own
-            if own.text != nodes.address:
+                if not self._takes_over:
+                    return own
+                self._client.replace_ephemeral({nodes.own: nodes.address})
+            elif own.text != nodes.address:
                 self._client.write({nodes.own: nodes.address})
         self._make_lasting(nodes, lasting)
         if self._own is not None and self._own != nodes.own:  # a slave that was promoted
@@ -65,12 +68,14 @@ class BrokerTree:
         self._client.delete(gone)
         for path in gone:
             del self._made[path]
-        return (
+        holder = (
             self.claim(nodes)
             or self._have(nodes.checksum, self._client.write)
             # Java clients watch a topic for new children, not for new texts
             or self._have(nodes.topics, self._client.replace_ephemeral)
         )
+        self._takes_over = self._takes_over and holder is not None
+        return holder
 
     def check(self, nodes: BrokerNodes, *, all_of_them: bool) -> list[str]:
         """Compare the existing nodes with ``nodes``; return the paths that differ, which the next ``match`` creates
@@ -135,6 +140,9 @@ class BrokerTree:
             del missing[path]
             if node is not None and node.owner == self._client.session_id:
                 self._made[path] = node.text
+            elif node is not None and self._takes_over:
+                self._client.replace_ephemeral({path: texts[path]})
+                self._made[path] = texts[path]
             elif node is not None:
                 foreign = node
         self._made.update(missing)

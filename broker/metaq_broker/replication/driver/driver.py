@@ -96,13 +96,13 @@ class PairDriver:
             actions.RoleChanged: self._role_changed,
             actions.GateMoved: self._gate_moved,
             actions.MoveReadableEnd: self._move_readable_end,
-            actions.ReadRecord: lambda _: self._in_turn("store", self._read_record),
-            actions.ChangeRecord: lambda action: self._in_turn("store", lambda: self._change_record(action)),
+            actions.ReadRecord: lambda _: self._one_by_one("store", self._read_record),
+            actions.ChangeRecord: lambda action: self._one_by_one("store", lambda: self._change_record(action)),
             actions.SendToMember: self._send,
             actions.SendRun: lambda action: self._links.send_run(action),
             actions.CloseLink: self._close_link,
-            actions.StorePromise: lambda action: self._in_turn("promise", lambda: self._store_promise(action)),
-            actions.BeginEpoch: lambda action: self._in_turn("epoch", lambda: self._begin_epoch(action.epoch)),
+            actions.StorePromise: lambda action: self._one_by_one("promise", lambda: self._store_promise(action)),
+            actions.BeginEpoch: lambda action: self._one_by_one("epoch", lambda: self._begin_epoch(action.epoch)),
             actions.CutStreams: self._followed.cut,
             actions.AdoptStreams: self._followed.adopt,
             actions.WriteRun: self._followed.write,
@@ -162,7 +162,7 @@ class PairDriver:
             _LOG.exception("bug in a member of a pair")
             self._feed(events.DiskFailed(f"{type(defect).__name__}: {defect}"))
 
-    def _in_turn(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+    def _one_by_one(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run ``work`` behind earlier work of the same ``name``."""
         queue = self._queues.get(name)
         if queue is None:

@@ -39,9 +39,9 @@ class FollowedStreams:
         if self._task is None:
             self._write_now(action)
         else:
-            self._later(lambda: self._write_later(action))
+            self._queue_up(lambda: self._write_queued(action))
 
-    async def _write_later(self, action: WriteRun) -> None:
+    async def _write_queued(self, action: WriteRun) -> None:
         self._write_now(action)
 
     def _write_now(self, action: WriteRun) -> None:
@@ -64,7 +64,7 @@ class FollowedStreams:
 
     def cut(self, action: CutStreams) -> None:
         """Keep the tails of streams in ``lost+found``, and cut them."""
-        self._later(lambda: self._cut(action))
+        self._queue_up(lambda: self._cut(action))
 
     async def _cut(self, action: CutStreams) -> None:
         await self._streams.cut(action.cuts, action.epoch, action.master)
@@ -72,7 +72,7 @@ class FollowedStreams:
 
     def adopt(self, action: AdoptStreams) -> None:
         """Create the streams that are missing, and replace the epochs of all."""
-        self._later(lambda: self._adopt(action))
+        self._queue_up(lambda: self._adopt(action))
 
     async def _adopt(self, action: AdoptStreams) -> None:
         await self._streams.adopt({name: (start.origin, start.epochs) for name, start in action.streams.items()})
@@ -80,7 +80,7 @@ class FollowedStreams:
 
     def trim(self, action: TrimStream) -> None:
         """Remove files that the master has removed, too."""
-        self._later(lambda: self._trim(action))
+        self._queue_up(lambda: self._trim(action))
 
     async def _trim(self, action: TrimStream) -> None:
         stream = self._streams.get(action.stream)
@@ -90,7 +90,7 @@ class FollowedStreams:
 
     # ---- one after the other
 
-    def _later(self, work: Callable[[], Awaitable[None]]) -> None:
+    def _queue_up(self, work: Callable[[], Awaitable[None]]) -> None:
         self._waiting.append(work)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="pair: streams")
