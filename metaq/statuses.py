@@ -34,7 +34,7 @@ BAD_REQUEST: Final = _status(
 )
 FORBIDDEN: Final = _status(403, "this partition is closed", "`put`, `get`")
 NOT_MASTER: Final = "NotMaster: "
-"""The beginning of the text of a 403 from a member of a pair that is not its master."""
+"""In the text of a 403 from a member of a pair that is not its master."""
 NOT_FOUND: Final = _status(404, "no message there (yet)", "`get`, `offset`")
 CONFLICT: Final = _status(
     409, "a later batch has been decided; another consumer has the id", "`decide` and `group`, our broker only"

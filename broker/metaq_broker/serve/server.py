@@ -126,7 +126,8 @@ class Server:
 
     def abort(self) -> None:
         """Accept nobody any more, and close all connections at once, without the replies that wait."""
-        for acceptor in self._acceptors:
+        acceptors, self._acceptors = self._acceptors, []
+        for acceptor in acceptors:
             acceptor.stop()
         for connection in list(self._connections):
             connection.abort()

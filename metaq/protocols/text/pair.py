@@ -47,5 +47,5 @@ def pair_of(version_text: str) -> Address | None:
 
 def no_master_text(reply: Reply | Filled) -> str | None:
     """Return the text of the refusal of a member that is not the master of its pair; ``None`` for other replies."""
-    refuses = isinstance(reply, Result) and reply.code == FORBIDDEN and reply.text.startswith(NOT_MASTER)
+    refuses = isinstance(reply, Result) and reply.code == FORBIDDEN and NOT_MASTER in reply.text
     return reply.text if refuses and isinstance(reply, Result) else None

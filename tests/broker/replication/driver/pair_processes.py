@@ -1,0 +1,147 @@
+"""Two broker processes of a pair, with a real ZooKeeper; tests kill, freeze and restart them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+from fix_broker import RunningBroker, StartBroker, WireClient, free_port, wait_until, write_ini
+from fix_zookeeper import ZooKeeperRoot
+from replicated import segments
+
+from metaq.model import Address
+
+SESSION_MS = 2000
+FIELDS = ("role", "epoch", "master", "in_sync", "trouble")
+
+
+class PairProcess:
+    """One member. Its port stays the same."""
+
+    def __init__(self, pair: PairProcesses, name: str, port: int) -> None:
+        self._pair, self.name, self.address = pair, name, Address("127.0.0.1", port)
+        self.folder = pair.folder / name
+        self.running: RunningBroker | None = None
+
+    def start(self) -> RunningBroker:
+        """Start it, and wait until it answers."""
+        self.running = self._pair.start_broker("start", "-f", self._pair.write(self))
+        return self.running
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    def stats(self) -> dict[str, str]:
+        """Return the lines of ``stats replication``; empty if it does not answer."""
+        try:
+            client = WireClient(self.address)
+            client.socket.settimeout(2)
+            code, text = client.result(b"stats replication 1\r\n")
+            client.close()
+        except (OSError, AssertionError):
+            return {}
+        assert code == 200, text
+        return dict(line.partition(" ")[::2] for line in text.split("\r\n")[1:-2])
+
+    @property
+    def role(self) -> str:
+        return self.stats().get("role", "")
+
+    def kill(self) -> None:
+        assert self.running is not None
+        self.running.kill()
+        self.running = None
+
+    def stop(self) -> None:
+        assert self.running is not None
+        assert self.running.stop() == 0
+        self.running = None
+
+    def freeze(self) -> None:
+        assert self.running is not None
+        os.kill(self.running.process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self.running is not None
+        os.kill(self.running.process.pid, signal.SIGCONT)
+
+    def log(self) -> str:
+        assert self.running is not None
+        return self.running.log_text()
+
+
+class PairProcesses:
+    """``a`` and ``b``; ``keys`` are further ones of ``[pair]``."""
+
+    def __init__(self, folder: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker, **keys: object) -> None:
+        self.folder, self.zookeeper, self.start_broker, self._keys = folder, zookeeper, start_broker, keys
+        self.a = PairProcess(self, "a", free_port())
+        self.b = PairProcess(self, "b", free_port())
+        self.members = (self.a, self.b)
+        self.extra = "[topic=t]\nnumPartitions=2\n"
+
+    def write(self, member: PairProcess) -> Path:
+        other = self.b if member is self.a else self.a
+        keys = {"other": other.address, "sessionMs": SESSION_MS, "answerTimeoutMs": 1000} | self._keys
+        pair = "[pair]\n" + "".join(f"{name}={value}\n" for name, value in keys.items())
+        return write_ini(
+            member.folder,
+            f"{self.zookeeper.ini()}{pair}{self.extra}",
+            brokerId=3,
+            numPartitions=2,
+            serverPort=member.address.port,
+            maxSegmentSize=20_000,
+        )
+
+    def start(self) -> None:
+        """Start both, and wait until both are in sync."""
+        for member in self.members:
+            member.start()
+        self.wait_in_sync()
+
+    def wait_in_sync(self) -> PairProcess:
+        """Return the master, when both members are in sync with it."""
+        wait_until(lambda: any(self._is_whole(each) for each in self.members), self.states())
+        return self.master
+
+    def _is_whole(self, member: PairProcess) -> bool:
+        """Whether a member is the master of the latest epoch, and both say that they are in sync."""
+        stats, other = member.stats(), self.other(member).stats()
+        is_master = stats.get("role") == "master" and len(stats["in_sync"].split(",")) == 2
+        return is_master and other.get("role") == "in_sync_slave" and other["epoch"] == stats["epoch"]
+
+    def states(self) -> str:
+        return str({each.name: each.stats() for each in self.members if each.running is not None})
+
+    @property
+    def masters(self) -> list[PairProcess]:
+        return [each for each in self.members if each.running is not None and each.role == "master"]
+
+    @property
+    def master(self) -> PairProcess:
+        [found] = self.masters
+        return found
+
+    def other(self, member: PairProcess) -> PairProcess:
+        return self.b if member is self.a else self.a
+
+    def wait_master(self, member: PairProcess) -> None:
+        wait_until(lambda: member.role == "master", f"{member.name} is the master: {self.states()}")
+
+    @property
+    def brokers(self) -> list[str]:
+        return [str(each.address) for each in self.members]
+
+    def copies_are_equal(self) -> bool:
+        return segments(self.a.data) == segments(self.b.data)
+
+
+def is_listening(address: Address) -> bool:
+    try:
+        with socket.create_connection((address.host, address.port), 1):
+            return True
+    except OSError:
+        return False

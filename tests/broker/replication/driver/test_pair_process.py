@@ -1,0 +1,191 @@
+"""Real broker processes and a real ZooKeeper: a pair whose members are killed, frozen, cut off and restarted."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from fix_broker import StartBroker, wait_until
+from fix_zookeeper import ZooKeeperRoot
+from pair_processes import PairProcesses
+
+from metaq import MetaQ
+from metaq.errors import MetaqError
+from metaq.model import Message
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+
+@pytest.fixture
+def pair(tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) -> PairProcesses:
+    return PairProcesses(tmp_path, zookeeper, start_broker)
+
+
+class Load:
+    """A producer in a thread of its own that sends numbers until ``stop``; each counts once it is acknowledged."""
+
+    def __init__(self, brokers: list[str]) -> None:
+        self.acknowledged: list[int] = []
+        self.errors: list[str] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(brokers,))
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self, brokers: list[str]) -> None:
+        number = 0
+        with MetaQ(brokers=brokers) as mq:
+            producer = mq.producer()
+            while not self._stopping.is_set():
+                try:
+                    producer.send("t", b"%d" % number)
+                except MetaqError as error:
+                    self.errors.append(str(error))
+                else:
+                    self.acknowledged.append(number)
+                number += 1
+
+    def wait_for_more(self, count: int = 20) -> None:
+        goal = len(self.acknowledged) + count
+        wait_until(lambda: len(self.acknowledged) >= goal, f"{count} more, {self.errors[-1:]}")
+
+
+def stored(brokers: list[str]) -> list[int]:
+    with MetaQ(brokers=brokers) as mq:
+        return [int(message.data) for message in mq.browse("t")]
+
+
+def test_two_members_become_a_pair(pair: PairProcesses) -> None:
+    pair.start()
+    master, slave = pair.master, pair.other(pair.master)
+    assert slave.role == "in_sync_slave"
+    assert slave.stats()["master"] == str(master.address)
+    client = slave.running.client()  # type: ignore[union-attr]
+    code, text = client.result(b"put t 0 1 0 1\r\nx")
+    assert (code, text) == (403, f"NotMaster: the master of the pair is {master.address}")
+    assert client.result(b"offset t g 0 0 1\r\n")[0] == 403
+    with MetaQ(brokers=pair.brokers) as mq:
+        mq.producer().send_many("t", [Message(b"%d" % number) for number in range(100)])
+    wait_until(pair.copies_are_equal, "equal copies")
+    assert sorted(stored(pair.brokers)) == list(range(100))
+
+
+def test_a_killed_master_loses_nothing_and_comes_back_as_the_slave(pair: PairProcesses) -> None:
+    pair.start()
+    with Load(pair.brokers) as load:
+        for _ in range(3):
+            load.wait_for_more()
+            master = pair.master
+            slave = pair.other(master)
+            master.kill()
+            pair.wait_master(slave)
+            load.wait_for_more()
+            master.start()
+            pair.wait_in_sync()
+    assert load.errors == []
+    found = stored(pair.brokers)
+    assert set(load.acknowledged) <= set(found)
+    wait_until(pair.copies_are_equal, "equal copies")
+
+
+def test_a_frozen_master_is_replaced_and_follows_when_it_is_thawed(pair: PairProcesses) -> None:
+    pair.start()
+    with Load(pair.brokers) as load:
+        load.wait_for_more()
+        master = pair.master
+        slave = pair.other(master)
+        master.freeze()
+        pair.wait_master(slave)
+        load.wait_for_more()
+        master.thaw()
+        pair.wait_in_sync()
+        load.wait_for_more()
+    assert pair.master is slave
+    assert set(load.acknowledged) <= set(stored(pair.brokers))
+    assert load.errors == []
+    wait_until(pair.copies_are_equal, "equal copies")
+
+
+def test_a_killed_slave_leaves_the_set(pair: PairProcesses) -> None:
+    pair.start()
+    master = pair.master
+    with Load(pair.brokers) as load:
+        load.wait_for_more()
+        pair.other(master).kill()
+        load.wait_for_more()
+        assert master.stats()["in_sync"] == str(master.address)
+        pair.other(master).start()
+        pair.wait_in_sync()
+        load.wait_for_more()
+    assert load.errors == []
+    assert pair.master is master
+    wait_until(pair.copies_are_equal, "equal copies")
+
+
+def test_a_pair_in_sync_goes_on_without_zookeeper(pair: PairProcesses) -> None:
+    pair.start()
+    with Load(pair.brokers) as load:
+        load.wait_for_more()
+        pair.zookeeper.server.freeze()
+        wait_until(lambda: "trouble" in pair.master.stats(), "trouble")
+        load.wait_for_more(200)
+        pair.zookeeper.server.thaw()
+        pair.wait_in_sync()
+        load.wait_for_more()
+    assert set(load.acknowledged) <= set(stored(pair.brokers))
+
+
+def test_both_are_killed_and_the_one_in_sync_leads(pair: PairProcesses) -> None:
+    pair.start()
+    with Load(pair.brokers) as load:
+        load.wait_for_more()
+        alone = pair.master
+        pair.other(alone).kill()
+        load.wait_for_more()
+        alone.kill()
+        pair.other(alone).start()
+        wait_until(lambda: pair.other(alone).role == "learner", "a learner")
+        alone.start()
+        pair.wait_in_sync()
+        assert pair.master is alone
+        load.wait_for_more()
+    assert set(load.acknowledged) <= set(stored(pair.brokers))
+    wait_until(pair.copies_are_equal, "equal copies")
+
+
+def test_a_stopped_master_hands_over(pair: PairProcesses) -> None:
+    pair.start()
+    with Load(pair.brokers) as load:
+        load.wait_for_more()
+        master = pair.master
+        master.stop()
+        pair.wait_master(pair.other(master))
+        load.wait_for_more()
+    assert load.errors == []
+    assert set(load.acknowledged) <= set(stored(pair.brokers))
+
+
+@pytest.fixture
+def strict(tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) -> PairProcesses:
+    return PairProcesses(tmp_path, zookeeper, start_broker, minInSync=2)
+
+
+def test_with_two_required_nothing_is_taken_alone(strict: PairProcesses) -> None:
+    strict.start()
+    master = strict.master
+    strict.other(master).kill()
+    wait_until(lambda: master.stats()["in_sync"] == str(master.address), "alone")
+    client = master.running.client()  # type: ignore[union-attr]
+    code, text = client.result(b"put t 0 1 0 1\r\nx")
+    assert code == 500
+    assert text.endswith("Slave is disconnected 1 of 2 required members are in sync (minInSync)")
+    strict.other(master).start()
+    strict.wait_in_sync()
+    wait_until(lambda: client.result(b"put t 0 1 0 1\r\nx")[0] == 200, "puts are taken again")
