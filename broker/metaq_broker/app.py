@@ -20,7 +20,6 @@ import metaq
 from metaq.errors import MetaqError
 from metaq.formats.message_id import IdWorker
 from metaq.model import Address
-from metaq.protocols.text.pair import pair_lines
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.maintenance import PartitionMaintenance
@@ -371,8 +370,9 @@ class Broker:
         state = None if self.rocketmq is None else self.rocketmq.state
         lines = replication.lines
         guard, rocketmq = self._guard, self._rocketmq_lines
-        pair = self._pair_lines
-        report = StatsReport(self.engine, counters, version, self.retention, guard, lines, state, rocketmq, pair)
+        report = StatsReport(
+            self.engine, counters, version, self.retention, guard, lines, state, rocketmq, self._member
+        )
         commands = TransactionCommands(self.transactions, self._statistics, self.engine.gate, self._texts)
         accounts = self._metaq_accounts
         groups = GroupCommands(self._groups)
@@ -412,11 +412,6 @@ class Broker:
     @property
     def _member(self) -> PairReplication | None:
         return self.replication if isinstance(self.replication, PairReplication) else None
-
-    def _pair_lines(self) -> Iterator[str]:
-        member = self._member
-        if member is not None:
-            yield from pair_lines(member.other, member.epoch)
 
     async def _publish(self) -> None:
         if self._registration is not None:

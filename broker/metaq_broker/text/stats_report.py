@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Final
 
+from metaq.protocols.text.pair import pair_lines
 from metaq_broker.log.engine.engine import NO_INCARNATION, Engine
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.retention.retention import Retention
@@ -21,6 +22,7 @@ from metaq_broker.log.state.state_table import StateTable
 from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.operate.config.sections import TopicConfig
 from metaq_broker.operate.monitoring.disk_guard import DiskGuard
+from metaq_broker.replication.driver.pair_replication import PairReplication
 from metaq_broker.statistics import KINDS, Kind, RealtimeCount
 from metaq_broker.transactions.interfaces import TransactionCounters
 
@@ -52,8 +54,8 @@ _HAS_MESSAGES, _UNKNOWN, _EMPTY = 0, 1, 2
 class StatsReport:
     """Makes the reply body of each item. ``version`` is the text of the version reply.
 
-    ``rocketmq`` gives the lines that say where RocketMQ's clients are served; none if they are not. ``pair`` gives the
-    lines of a member of a pair.
+    ``rocketmq`` gives the lines that say where RocketMQ's clients are served; none if they are not. ``member``: this
+    broker is one of a pair.
     """
 
     def __init__(
@@ -66,9 +68,9 @@ class StatsReport:
         replication: Callable[[], Iterable[str]] = lambda: ("role alone",),
         state: StateTable | None = None,
         rocketmq: Callable[[], Iterable[str]] = tuple,
-        pair: Callable[[], Iterable[str]] = tuple,
+        member: PairReplication | None = None,
     ) -> None:
-        self._engine, self._state, self._rocketmq, self._pair = engine, state, rocketmq, pair
+        self._engine, self._state, self._rocketmq, self._member = engine, state, rocketmq, member
         self._retention, self._guard = retention, guard
         self._transactions = transactions
         self._statistics = engine.statistics
@@ -135,7 +137,8 @@ class StatsReport:
         yield f"topics {len(self._shown({log.topic for log in logs} | self._config.topics.keys()))}"
         yield f"config_checksum {self._config.checksum}"
         yield from self._rocketmq()
-        yield from self._pair()
+        if self._member is not None:
+            yield from pair_lines(self._member.other, self._member.epoch)
 
     def _topics(self) -> Iterator[str]:
         stored = set()
