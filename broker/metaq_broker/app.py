@@ -219,7 +219,8 @@ class Broker:
 
     async def _open_pair(self, pair: PairConfig) -> None:
         """Open the streams of a member of a pair, which serves nobody before it is elected."""
-        role = PairReplication(pair, self.engine.gate, self._serve_elected, self._give_way)
+        folders = [Path(path) for path in self.config.data_paths()]
+        role = PairReplication(pair, self.engine.gate, self._serve_elected, self._give_way, self._files, folders)
         self.replication = role
         system, zookeeper = self.config.system, self.config.zookeeper.address
         parts = MemberParts(

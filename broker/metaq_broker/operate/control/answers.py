@@ -91,6 +91,7 @@ def _replication(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         return
     lag = "" if part["lag_bytes"] is None else f", {size(part['lag_bytes'])} behind its master"
     yield "replication", f"{part['role'].replace('_', ' ')}{lag}"
+    yield from _pair(part.get("pair"))
     if part["trouble"] is not None:
         yield "NOT REPLICATED", part["trouble"]
     if part["not_followed"] is not None:
@@ -99,6 +100,15 @@ def _replication(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "STATE NOT COPIED", part["state_not_copied"]
     for row in part["not_copied"]:
         yield "NOT COPIED", f"{_partition(row)}: {row['reason']}"
+
+
+def _pair(pair: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+    if pair is None:
+        return
+    yield "pair", f"epoch {pair['epoch']}, master {pair['master']}, other member {pair['other']}"
+    yield "in sync", f"{', '.join(pair['in_sync']) or 'nobody'}; minInSync {pair['min_in_sync']}"
+    for row in pair["kept"]:
+        yield "KEPT", f"{row['path']}, {size(row['bytes'])}: the master did not have it"
 
 
 def _stored(result: Mapping[str, Any]) -> str:
@@ -246,6 +256,18 @@ def clock(_result: Mapping[str, Any]) -> list[str]:
 
 def promoted(_result: Mapping[str, Any]) -> list[str]:
     return ["this broker is a master now; see that the old master does not come back as one"]
+
+
+def switched(result: Mapping[str, Any]) -> list[str]:
+    return [f"handed over; the master is {result['master']}"]
+
+
+def left(_result: Mapping[str, Any]) -> list[str]:
+    return ["this member leaves the set in sync; `join` brings it back"]
+
+
+def joined(_result: Mapping[str, Any]) -> list[str]:
+    return ["this member joins the set in sync when it has everything"]
 
 
 def shutdown(result: Mapping[str, Any]) -> list[str]:

@@ -35,6 +35,7 @@ from metaq_broker.operate.control.actions import (
 from metaq_broker.operate.control.messages import MALFORMED, REFUSED, CommandRefused, Result
 from metaq_broker.operate.control.reload import ReloadRefused
 from metaq_broker.operate.control.services import BrokerParts
+from metaq_broker.replication.driver.pair_replication import PairReplication, SwitchRefused
 from metaq_broker.replication.roles import PromotionRefused
 from metaq_broker.transactions.outcomes import Outcome, TransactionRefused
 
@@ -450,6 +451,54 @@ async def _promote(parts: BrokerParts, force: bool) -> Result:
     except PromotionRefused as refused:
         raise CommandRefused(REFUSED, str(refused)) from refused
     return {"promoted": True}
+
+
+@action(
+    "switch",
+    "hand over to the other member of the pair",
+    lines=answers.switched,
+    doc="on the master of a [pair](replication.md#the-pair-that-elects-its-master): the other member is elected, and "
+    "this one becomes its slave; nothing changes if that takes longer than a second",
+)
+async def _switch(parts: BrokerParts) -> Result:
+    pair = _member(parts)
+    try:
+        await pair.switch()
+    except SwitchRefused as refused:
+        raise CommandRefused(REFUSED, str(refused)) from refused
+    return {"master": pair.master}
+
+
+@action(
+    "leave",
+    "leave the set of members in sync",
+    lines=answers.left,
+    doc="on the slave of a pair: its master does not wait for it any more, and it is not elected, until `join` or a "
+    "restart; it goes on copying",
+)
+async def _leave(parts: BrokerParts) -> Result:
+    try:
+        _member(parts).leave()
+    except SwitchRefused as refused:
+        raise CommandRefused(REFUSED, str(refused)) from refused
+    return {"left": True}
+
+
+@action(
+    "join",
+    "join the set of members in sync again",
+    lines=answers.joined,
+    doc="undoes `leave`: the member joins when it has everything",
+)
+async def _join(parts: BrokerParts) -> Result:
+    _member(parts).join()
+    return {"joined": True}
+
+
+def _member(parts: BrokerParts) -> PairReplication:
+    if not isinstance(parts.replication, PairReplication):
+        raise CommandRefused(REFUSED, "this broker is not a member of a pair ([pair])")
+    return parts.replication
 
 
 @action(

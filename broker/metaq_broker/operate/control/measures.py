@@ -20,6 +20,7 @@ import metaq
 from metaq_broker.histogram import Histogram
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.operate.control.services import BrokerParts, GroupFigures
+from metaq_broker.replication.driver.pair_replication import PairReplication
 
 TOPIC_LABELS_MAX: Final = 500
 """Limit of topics with a label of their own; further ones are counted together."""
@@ -98,6 +99,11 @@ class ScrapeValues:
     def copies(self) -> Sequence[Any]:
         slave = self.parts.replication.slave
         return slave.states() if slave is not None else []
+
+    def pair(self, value: Callable[[PairReplication], float]) -> float | None:
+        """Return a figure of a member of a pair; ``None`` if this broker is none."""
+        found = self.parts.replication
+        return value(found) if isinstance(found, PairReplication) else None
 
     def group(self, value: Callable[[GroupFigures], int]) -> int | None:
         """Return a figure of RocketMQ's groups; ``None`` if RocketMQ's clients are not served."""
@@ -214,6 +220,16 @@ METRICS: Final = (
     _gauge("metaq_replication_broken",
            "1 while the other broker cannot be reached, or the synchronous pair is out of sync and takes no messages.",
            lambda m: m.parts.replication.trouble is not None),
+    _gauge("metaq_pair_in_sync", "Members of the pair in sync, as this one knows; no value without a pair.",
+           lambda m: m.pair(lambda pair: len(pair.in_sync()))),
+    _gauge("metaq_pair_master", "1 while this member of a pair is its master.",
+           lambda m: m.pair(lambda pair: int(pair.is_master))),
+    _gauge("metaq_pair_epoch", "Epoch of the pair: it rises with every election.",
+           lambda m: m.pair(lambda pair: pair.epoch)),
+    _counter("metaq_pair_elections", "Elections that this member has won since it was started.",
+             lambda m: m.pair(lambda pair: pair.elections)),
+    _counter("metaq_pair_without_master_seconds", "Time without a master since this member was started.",
+             lambda m: m.pair(lambda pair: pair.seconds_without_master)),
     _gauge("metaq_zookeeper_registered",
            "1 while this broker is registered in ZooKeeper; no value without ZooKeeper.", _registered),
     _counter("metaq_transactions_begun", "Transactions that were begun; `kind` is `local` or `xa`.",

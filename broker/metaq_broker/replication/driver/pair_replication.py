@@ -5,13 +5,18 @@ Source: docs/replication.md.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from metaq.errors import MetaqError
 from metaq.model import Address
 from metaq.statuses import NOT_MASTER
 from metaq_broker.log.engine.gates import PutGate
 from metaq_broker.log.engine.outcomes import NotMaster, SlaveOutOfSync
+from metaq_broker.log.files.files import Files
+from metaq_broker.log.streams.lost_found import kept
 from metaq_broker.operate.config.replication import PairConfig
 from metaq_broker.replication.driver.driver import PairDriver
 from metaq_broker.replication.driver.links import IncomingLink, LinkEnd
@@ -32,6 +37,10 @@ WORDS: Final = {
 """Roles in ``stats replication`` and ``ctl status``."""
 
 
+class SwitchRefused(MetaqError):
+    """The pair does not change; the text is one sentence for the operator."""
+
+
 class PairReplication:
     """Has the parts of ``Replication`` that the broker needs. ``open`` it with a driver before ``start``.
 
@@ -45,9 +54,16 @@ class PairReplication:
     state_not_copied: Final = None
 
     def __init__(
-        self, role: PairConfig, gate: PutGate, serve: Callable[[], Awaitable[None]], reopen: Callable[[str], None]
+        self,
+        role: PairConfig,
+        gate: PutGate,
+        serve: Callable[[], Awaitable[None]],
+        reopen: Callable[[str], None],
+        files: Files,
+        data_paths: Sequence[Path],
     ) -> None:
         self.role, self._gate, self._serve, self._reopen = role, gate, serve, reopen
+        self._files, self._data_paths = files, data_paths
         self.driver: PairDriver | None = None
         self._serves = False
         self._gate_is_open, self._gate_reason = False, "this broker has not been elected"
@@ -153,6 +169,37 @@ class PairReplication:
         """Refuse: a pair elects its master. Raises ``PromotionRefused``."""
         raise PromotionRefused("a pair elects its master by itself; use switch on the master to hand over")
 
+    async def switch(self) -> None:
+        """Hand over to the other member. Raises ``SwitchRefused``."""
+        if not self._serves:
+            raise SwitchRefused(f"this member is not the master; {self._where}")
+        if len(self._started.member.in_sync) < 2:
+            raise SwitchRefused(f"the other member is not in sync: {self.trouble}")
+        if not await self._started.switch():
+            raise SwitchRefused("the other member was not elected within a second; this one goes on as the master")
+
+    def leave(self) -> None:
+        """Leave the set in sync. Raises ``SwitchRefused``."""
+        if self._serves:
+            raise SwitchRefused("this member is the master; use switch first")
+        self._started.leave()
+
+    def join(self) -> None:
+        self._started.join()
+
+    @property
+    def master(self) -> str:
+        """The address of the recorded master; ``-`` if there is none."""
+        return self._started.master_address
+
+    @property
+    def elections(self) -> int:
+        return self._started.elections
+
+    @property
+    def seconds_without_master(self) -> float:
+        return self._started.seconds_without_master
+
     @property
     def word(self) -> str:
         """The broker's role in one word."""
@@ -201,6 +248,14 @@ class PairReplication:
             "pair": self._pair_facts(),
         }
 
+    def _kept(self) -> list[dict[str, object]]:
+        """Return what was cut here because the master did not have it: for operators, until they remove it."""
+        found = []
+        for data_path in self._data_paths:
+            with contextlib.suppress(OSError):
+                found += [{"path": str(each.path), "bytes": each.byte_count} for each in kept(self._files, data_path)]
+        return found
+
     def _pair_facts(self) -> dict[str, Any]:
         driver = self.driver
         return {
@@ -211,4 +266,5 @@ class PairReplication:
             "min_in_sync": self.role.min_in_sync,
             "elections": 0 if driver is None else driver.elections,
             "seconds_without_master": 0.0 if driver is None else driver.seconds_without_master,
+            "kept": self._kept(),
         }
