@@ -71,6 +71,7 @@ from metaq_broker.transactions import folder
 from metaq_broker.transactions.checkpoint import CheckpointSettings
 from metaq_broker.transactions.interfaces import Durability, TransactionLimits
 from metaq_broker.transactions.journal import JournalDamaged, JournalFailed
+from metaq_broker.transactions.journal_stream import JournalStream
 from metaq_broker.transactions.manager import TransactionManager
 from metaq_broker.transactions.outcomes import TransactionRefused
 from metaq_broker.transactions.partitions import EngineStore
@@ -227,13 +228,21 @@ class Broker:
             LocalPartitions(self.engine, self.commit, self.maintenance, self._files),
             self._clock,
             self.retention,
+            self._journal_stream,
             Address(system.host_name, self.port),
         )
         store = ZooKeeperStore(zookeeper.hosts, zookeeper.root, system.broker_id, pair.session_ms / 1000)
         try:
-            role.open(await open_member(parts, pair, store, PairLink.open, role))
+            driver, deleted = await open_member(parts, pair, store, PairLink.open, role)
         except (MetaqError, OSError) as error:
             raise StartFailed(str(error)) from error
+        role.open(driver)
+        self.maintenance.deleted = deleted
+        self._closing.push_async_callback(self._stop_rocketmq)
+
+    async def _stop_rocketmq(self) -> None:
+        if self.rocketmq is not None:
+            await self.rocketmq.stop(STOP_PATIENCE_S)
 
     async def _serve_elected(self) -> None:
         """Recover what the former master has left, and serve clients: this member was elected."""
@@ -310,10 +319,20 @@ class Broker:
             retire=self.retention.run_now,
             slave=self.replication.synchronous_slave,
         )
-        self.rocketmq = FrontEnd.open(parts, self.config.rocketmq, serves=self.replication.is_master)
-        self.retention.users.append(self.rocketmq.needed_from)
-        self.maintenance.deleted = self.rocketmq.partition_deleted
-        self._closing.push_async_callback(self.rocketmq.stop, STOP_PATIENCE_S)
+        is_elected = self._pair is not None
+        self.rocketmq = front_end = FrontEnd.open(
+            parts, self.config.rocketmq, serves=is_elected or self.replication.is_master
+        )
+        self.retention.users.append(front_end.needed_from)
+        noted = self.maintenance.deleted
+
+        def deleted(topic: str, index: int) -> None:
+            noted(topic, index)
+            front_end.partition_deleted(topic, index)
+
+        self.maintenance.deleted = deleted
+        if not is_elected:
+            self._closing.push_async_callback(self._stop_rocketmq)
         if self.rocketmq.standby is not None and isinstance(self.replication, Replication):
             self.replication.copy_state(self.rocketmq.standby)
 
@@ -330,13 +349,29 @@ class Broker:
         self._closing.push_async_callback(self._guard.stop)
 
     def _begin_run(self) -> None:
+        """Begin the run in both folders, and make the transactions; a member of a pair opens its journal as a stream.
+        """
         directory = self._transactions_folder
         store = EngineStore(self.engine)
-        self.transactions = transaction_manager(self._files, self._clock, directory, store, self.config.system)
+        self._journal_stream: JournalStream | None = None
         try:
             begin_run(self._files, Path(self.config.system.data_path), directory)
+            if self._pair is not None:
+                self._journal_stream = JournalStream.open(self._files, self._clock, directory)
+                self._closing.callback(self._journal_stream.close)
         except OSError as error:
             raise StartFailed(f"folder {directory} cannot be used: {error.strerror}: {error.filename}") from error
+        except MetaqError as error:
+            raise StartFailed(f"transactions in {directory}: {error}") from error
+        self.transactions = transaction_manager(
+            self._files, self._clock, directory, store, self.config.system, self._journal_stream
+        )
+        self._are_transactions_open = False
+        self._closing.callback(self._close_transactions)
+
+    def _close_transactions(self) -> None:
+        if self._are_transactions_open:
+            self.transactions.close()
 
     @property
     def _transactions_folder(self) -> Path:
@@ -353,7 +388,7 @@ class Broker:
             raise StartFailed(f"transactions in {directory}: {reason}") from refused
         except (MetaqError, JournalDamaged, JournalIncomplete, JournalFailed) as error:
             raise StartFailed(f"transactions in {directory}: {error}") from error
-        self._closing.callback(self.transactions.close)
+        self._are_transactions_open = True
         await self.commit.drain()  # what was committed before the crash is readable before anybody asks
 
     async def serve(self) -> None:
@@ -412,7 +447,8 @@ class Broker:
 
     @property
     def _member(self) -> PairReplication | None:
-        return self.replication if isinstance(self.replication, PairReplication) else None
+        found = getattr(self, "replication", None)  # a start may have failed before
+        return found if isinstance(found, PairReplication) else None
 
     async def _publish(self) -> None:
         if self._registration is not None:
@@ -562,6 +598,8 @@ class Broker:
 
     async def close(self) -> None:
         """Answer received requests, make everything durable, and close in reverse order."""
+        if (member := self._member) is not None:
+            await member.stop()  # first: the other member is elected while this one still answers
         await self._stop_moving()
         await self._closing.aclose()
 
@@ -600,9 +638,14 @@ class Broker:
 
 
 def transaction_manager(
-    files: Files, clock: Clock, directory: Path, store: EngineStore, system: SystemConfig
+    files: Files,
+    clock: Clock,
+    directory: Path,
+    store: EngineStore,
+    system: SystemConfig,
+    stream: JournalStream | None = None,
 ) -> TransactionManager:
-    """Return the transactions of a broker with its configuration; nothing is opened yet."""
+    """Return the transactions of a broker with its configuration; nothing is opened yet. ``stream``: of a pair."""
     return TransactionManager(
         files,
         clock,
@@ -614,6 +657,7 @@ def transaction_manager(
         limits=TransactionLimits(open_max=system.transaction_timers_max, message_bytes_max=system.message_bytes_max),
         checkpoint=CheckpointSettings(system.checkpoints_max, system.checkpoint_interval_ms / 1000),
         check_space=store.check_space,
+        stream=stream,
     )
 
 

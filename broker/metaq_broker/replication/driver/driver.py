@@ -40,8 +40,14 @@ LOOK_S: Final = 1.0
 SWITCH_S: Final = 1.0
 """A planned switch is given up after this time: no put waits longer."""
 
-StorePromise = Callable[[int, int], Awaitable[None]]
-"""Stores the promised epoch and the highest seen one durably."""
+class MemberStore(Protocol):
+    """The member's file. Every change is durable when it returns; calls block."""
+
+    def promise(self, promised: int, seen: int) -> None:
+        """Store both epochs. Raises ``OSError``."""
+
+    def registered(self, boot: str) -> None:
+        """Forget the boots before ``boot``. Raises ``OSError``."""
 
 
 class PairHost(Protocol):
@@ -66,7 +72,7 @@ class DriverParts:
     streams: PairStreams
     store: PairStore
     open_link: OpenLink
-    store_promise: StorePromise
+    file: MemberStore
     host: PairHost
 
 
@@ -78,7 +84,7 @@ class PairDriver:
         settings = PairSettings(min_in_sync=parts.config.min_in_sync)
         self.member = PairMember(parts.identity, parts.streams.facts(), settings)
         self._waiting: deque[PairEvent] = deque()
-        self._is_handling = self._has_ended = self._leads = False
+        self._is_handling = self._has_ended = self._is_stopped = self._leads = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._queues: dict[str, asyncio.Queue[Callable[[], Awaitable[None]]]] = {}
         self._incoming: dict[int, IncomingLink] = {}
@@ -92,6 +98,7 @@ class PairDriver:
         self._without_master_since_s: float | None = asyncio.get_running_loop().time()
         self._without_master_s = 0.0
         self._switching: asyncio.Future[bool] | None = None
+        self._registered_boot: str | None = None
         self._carry_out: dict[type, Callable[[Any], None]] = {
             actions.RoleChanged: self._role_changed,
             actions.GateMoved: self._gate_moved,
@@ -119,7 +126,9 @@ class PairDriver:
 
     async def stop(self) -> None:
         """Stop after the operations of the disk that are in progress; nothing is acknowledged any more."""
-        self._has_ended = True
+        if self._is_stopped:
+            return
+        self._has_ended = self._is_stopped = True
         self._links.close()
         for link in self._incoming.values():
             link.close()
@@ -242,6 +251,17 @@ class PairDriver:
         else:
             self.store_trouble = None
             self._feed(events.RecordRead(record, -1 if found is None else found.version))
+            await self._note_boot()
+
+    async def _note_boot(self) -> None:
+        """Forget the boots before the one that the record has: it has this start's by now."""
+        boot = self.member.registered_boot
+        if boot is not None and boot != self._registered_boot:
+            self._registered_boot = boot
+            try:
+                await asyncio.to_thread(self._parts.file.registered, boot)
+            except OSError as error:  # the file only gets longer
+                _LOG.warning("old boots are not forgotten", extra={"fields": {"reason": str(error)}})
 
     async def _change_record(self, action: actions.ChangeRecord) -> None:
         try:
@@ -376,7 +396,7 @@ class PairDriver:
 
     async def _store_promise(self, action: actions.StorePromise) -> None:
         try:
-            await self._parts.store_promise(action.promised, action.seen)
+            await asyncio.to_thread(self._parts.file.promise, action.promised, action.seen)
         except (OSError, MetaqError) as error:
             self._feed(events.DiskFailed(f"the promise of epoch {action.promised} cannot be stored: {error}"))
         else:
@@ -392,6 +412,9 @@ class PairDriver:
             self._feed(events.DiskFailed(f"epoch {epoch} cannot begin: {refused}"))
         else:
             self._feed(events.EpochBegun(epoch, starts))
+            facts = streams.facts()
+            for name in starts.keys() - self.member.stream_names:  # they got their incarnation with this epoch
+                self._feed(events.StreamAdded(facts[name]))
 
     # ---- operators
 

@@ -154,6 +154,11 @@ class PairMember:
         return self.record.in_sync if self.record is not None else frozenset()
 
     @property
+    def stream_names(self) -> frozenset[str]:
+        """The streams that the core follows."""
+        return frozenset(self._logs)
+
+    @property
     def registered_boot(self) -> str | None:
         """The boot of this member in the record. Boots before it need not be kept."""
         entry = self.record.members.get(self._identity.uuid) if self.record is not None else None

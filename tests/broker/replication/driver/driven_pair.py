@@ -102,6 +102,7 @@ class Member:
         other = Address("127.0.0.1", 3 - self.address.port)
         self.config = PairConfig(other=other, min_in_sync=min_in_sync, session_ms=1000, timeout_ms=1000)
         self.boots: tuple[str, ...] = ()
+        self.starts = 0
         self.promised = self.seen = 0
         self.gates: list[tuple[bool, str]] = []
         self.led = 0
@@ -109,20 +110,24 @@ class Member:
 
     async def start(self) -> None:
         self.disk = PairDisk(self.root)
-        self.boots = (*self.boots, f"{len(self.boots) + 1}-{self.name}")
-        blank = not self.disk.streams.all() and not self.seen
+        self.starts += 1
+        self.boots = (*self.boots, f"{self.starts}-{self.name}")
+        blank = not self.seen
         identity = PairIdentity(self.name, str(self.address), self.boots, self.promised, self.seen, blank)
         self.ended = None
         self.store = self._zookeeper.client()
-        parts = DriverParts(
-            self.config, identity, self.disk.streams, self.store, self._network.open, self._promise, self
-        )
+        parts = DriverParts(self.config, identity, self.disk.streams, self.store, self._network.open, self, self)
         self.driver = PairDriver(parts)
         self._network.members[self.address] = self
         self.driver.start()
 
-    async def _promise(self, promised: int, seen: int) -> None:
+    # ---- the member's file
+
+    def promise(self, promised: int, seen: int) -> None:
         self.promised, self.seen = promised, seen
+
+    def registered(self, boot: str) -> None:
+        self.boots = self.boots[self.boots.index(boot) :]
 
     async def kill(self) -> None:
         """End it: its session and its connections end, and its unacknowledged bytes stay on the disk."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
-from fix_broker import StartBroker, wait_until
+from fix_broker import StartBroker, broker_command, wait_until
 from fix_zookeeper import ZooKeeperRoot
-from pair_processes import PairProcesses
+from pair_processes import PairProcess, PairProcesses
 
 from metaq import MetaQ
 from metaq.errors import MetaqError
@@ -28,6 +30,8 @@ class Load:
     def __init__(self, brokers: list[str]) -> None:
         self.acknowledged: list[int] = []
         self.errors: list[str] = []
+        self.pauses_s: list[float] = [0.0]
+        """How long each message took."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(brokers,))
 
@@ -44,17 +48,26 @@ class Load:
         with MetaQ(brokers=brokers) as mq:
             producer = mq.producer()
             while not self._stopping.is_set():
+                began_s = time.monotonic()
                 try:
                     producer.send("t", b"%d" % number)
                 except MetaqError as error:
                     self.errors.append(str(error))
                 else:
                     self.acknowledged.append(number)
+                    self.pauses_s.append(time.monotonic() - began_s)
                 number += 1
 
     def wait_for_more(self, count: int = 20) -> None:
         goal = len(self.acknowledged) + count
         wait_until(lambda: len(self.acknowledged) >= goal, f"{count} more, {self.errors[-1:]}")
+
+
+def ctl(member: PairProcess, *arguments: str) -> tuple[int, str]:
+    """Run ``metaq-broker ctl``; return its status, and what it prints."""
+    command = broker_command("ctl", "--data", member.data, *arguments)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.returncode, (done.stdout or done.stderr.removeprefix("metaq-broker: ")).strip()
 
 
 def stored(brokers: list[str]) -> list[int]:
@@ -189,3 +202,65 @@ def test_with_two_required_nothing_is_taken_alone(strict: PairProcesses) -> None
     strict.other(master).start()
     strict.wait_in_sync()
     wait_until(lambda: client.result(b"put t 0 1 0 1\r\nx")[0] == 200, "puts are taken again")
+
+
+def test_prepared_branches_survive_an_election(pair: PairProcesses) -> None:
+    """The journal is replicated as a partition is: the new master commits what the old one has prepared."""
+    pair.start()
+    with MetaQ(brokers=pair.brokers) as mq:
+        branches = [mq.xa(b"tx-%d" % number, b"b", unique="test") for number in range(3)]
+        for number, branch in enumerate(branches):
+            branch.send("t", b"%d" % number)
+            assert branch.prepare()
+        mq.commit(branches[0].xid)
+        master = pair.master
+        master.kill()
+        pair.wait_master(pair.other(master))
+        wait_until(lambda: stored(pair.brokers) == [0], "what was committed is there")
+        assert {prepared.xid for prepared in mq.prepared("test")} == {branch.xid for branch in branches[1:]}
+        mq.commit(branches[1].xid)
+        mq.rollback(branches[2].xid)
+        assert sorted(stored(pair.brokers)) == [0, 1]
+        master.start()
+        pair.wait_in_sync()
+        pair.master.kill()
+        pair.wait_master(master)
+        assert sorted(stored(pair.brokers)) == [0, 1]
+        assert mq.prepared("test") == []
+
+
+def test_a_switch_by_an_operator(pair: PairProcesses) -> None:
+    pair.start()
+    with Load(pair.brokers) as load:
+        load.wait_for_more()
+        master = pair.master
+        slave = pair.other(master)
+        assert ctl(slave, "switch") == (1, f"this member is not the master; the master of the pair is {master.address}")
+        assert ctl(master, "switch") == (0, f"handed over; the master is {slave.address}")
+        pair.wait_in_sync()
+        load.wait_for_more()
+    assert pair.master is slave
+    assert load.errors == []
+    assert max(load.pauses_s) < 1.5
+    assert set(load.acknowledged) <= set(stored(pair.brokers))
+
+
+def test_a_member_leaves_and_joins(pair: PairProcesses) -> None:
+    pair.start()
+    master = pair.master
+    slave = pair.other(master)
+    assert ctl(slave, "leave") == (0, "this member leaves the set in sync; `join` brings it back")
+    wait_until(lambda: master.stats()["in_sync"] == str(master.address), "alone")
+    assert ctl(master, "switch")[0] == 1
+    assert ctl(slave, "join") == (0, "this member joins the set in sync when it has everything")
+    pair.wait_in_sync()
+
+
+def test_what_an_operator_sees(pair: PairProcesses) -> None:
+    pair.start()
+    status = ctl(pair.master, "status")[1]
+    assert f"epoch 1, master {pair.master.address}, other member {pair.other(pair.master).address}" in status
+    assert f"in sync        {', '.join(sorted(pair.brokers))}; minInSync 1" in status
+    assert "NOT REPLICATED" not in status
+    pair.other(pair.master).kill()
+    wait_until(lambda: "NOT REPLICATED" in ctl(pair.master, "status")[1], "alone")
