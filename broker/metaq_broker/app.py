@@ -349,8 +349,7 @@ class Broker:
         self._closing.push_async_callback(self._guard.stop)
 
     def _begin_run(self) -> None:
-        """Begin the run in both folders, and make the transactions; a member of a pair opens its journal as a stream.
-        """
+        """Begin the run in both folders, and make the transactions; in a pair, the journal is opened as a stream."""
         directory = self._transactions_folder
         store = EngineStore(self.engine)
         self._journal_stream: JournalStream | None = None

@@ -11,6 +11,7 @@ from typing import Final
 from metaq.backends.metaq.session import Session
 from metaq.client.checkup.findings import Check, Finding, fail, ok, run_checks, warn
 from metaq.client.checkup.machines import Asked, machine_findings, own_disk_finding
+from metaq.client.checkup.pairs import PairReports
 from metaq.client.checkup.reach import ConnectSettings, since_text
 from metaq.client.checkup.registration import BrokerReport, Registered, registration_findings
 from metaq.discovery.stats import (
@@ -45,6 +46,8 @@ class MetaqCheckup:
         self._brokers, self._zookeeper, self._connect_settings = brokers, zookeeper, connect_settings
         self._registered: Registered | None = None
         self._said: dict[Address, BrokerReport] = {}
+        self._pairs = PairReports()
+        self._members: set[Address] = set()
 
     def findings(self) -> Iterator[Finding]:
         """Yield each finding as soon as it is known."""
@@ -60,6 +63,7 @@ class MetaqCheckup:
             yield from registration_findings(self._registered, said)
         else:
             yield from self._same_ids()
+        yield from self._pairs.findings()
 
     def _zookeeper_checks(self, zookeeper: ZooKeeperAddress) -> list[Check]:
         hosts = [_with_port(host) for host in zookeeper.hosts.split(",")]
@@ -87,7 +91,9 @@ class MetaqCheckup:
             began_s = SYSTEM_CLOCK.monotonic()
             version = session.version
             yield ok(f"{what} answer", f"{version.partition(';')[0]}, in {since_text(began_s)}")
-            texts = session.stats(["", "topics"])
+            texts = session.stats(["", "topics"] + (["replication"] if session.extensions else []))
+            if self._pairs.add(address, texts[""], texts.get("replication", "")):
+                self._members.add(address)
             info, figures = parse_broker(texts[""]), parse_figures(texts[""])
             self._said[address] = BrokerReport(info.broker_id, info.slave, parse_offered(texts["topics"]))
             yield _id_finding(what, self._said[address], registered_id, figures)
@@ -97,6 +103,8 @@ class MetaqCheckup:
         """Yield the ids that several brokers of the list share."""
         by_id: dict[int, list[str]] = {}
         for address, said in self._said.items():
+            if address in self._members:
+                continue  # both members of a pair have its id
             by_id.setdefault(said.broker_id, []).append(str(address))
         for broker_id, addresses in by_id.items():
             if len(addresses) > 1:

@@ -40,6 +40,7 @@ LOOK_S: Final = 1.0
 SWITCH_S: Final = 1.0
 """A planned switch is given up after this time: no put waits longer."""
 
+
 class MemberStore(Protocol):
     """The member's file. Every change is durable when it returns; calls block."""
 
