@@ -1,4 +1,4 @@
-"""``metaq-spark checkpoint show | move | undo``: arguments in, text or JSON out."""
+"""``metaq-spark checkpoint show | move | drop | rename | undo``: arguments in, text or JSON out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from metaq_spark.checkpoint.folder import (
     read_checkpoint,
     remove_planned,
 )
-from metaq_spark.checkpoint.move import AfterBatch, Choice, check_movable, plan_drop, plan_move
+from metaq_spark.checkpoint.move import AfterBatch, Choice, check_movable, plan_drop, plan_move, plan_rename
 from metaq_spark.checkpoint.report import checkpoint_text, checkpoint_tree, move_text, move_tree
 from metaq_spark.checkpoint.sources import CheckpointSource, is_move, read_sources
 from metaq_spark.lag.unread import PartitionLag
@@ -51,6 +51,14 @@ def add_arguments(checkpoint: argparse.ArgumentParser) -> None:
     )
     _add_consents(drop)
     drop.set_defaults(command=_drop)
+    rename = verbs.add_parser("rename", help="give a source another name; the query goes on where it was")
+    _add_folder(rename)
+    rename.add_argument("--source", required=True, metavar="NAME", help="the name that it has")
+    rename.add_argument("--name", required=True, help="the name that readStream.name gives it from now on")
+    rename.add_argument(
+        "--yes", action="store_true", help="do it: the query is stopped. Without, only say what would change"
+    )
+    rename.set_defaults(command=_rename)
     undo = verbs.add_parser("undo", help="take back a move, as long as the query has not been started since")
     _add_folder(undo)
     undo.add_argument("--yes", action="store_true", help="do it: the query has not been started since the move")
@@ -133,6 +141,15 @@ def _drop(arguments: argparse.Namespace) -> int:
         named = (TopicPartition(arguments.topic, Partition.parse_any(name)) for name in arguments.partition)
         partitions = frozenset(named)
     move = plan_drop(checkpoint, Choice(arguments.source, arguments.topic, partitions), int(time.time() * 1000))
+    if arguments.yes:
+        add_batch(checkpoint, move.batch)
+    return _print(arguments, move_tree(checkpoint, move, done=arguments.yes), move_text)
+
+
+def _rename(arguments: argparse.Namespace) -> int:
+    checkpoint = read_checkpoint(local_folder(arguments.folder))
+    check_movable(checkpoint, keep_state=True, abandon_planned=False)
+    move = plan_rename(checkpoint, arguments.source, arguments.name, int(time.time() * 1000))
     if arguments.yes:
         add_batch(checkpoint, move.batch)
     return _print(arguments, move_tree(checkpoint, move, done=arguments.yes), move_text)

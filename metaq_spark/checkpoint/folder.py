@@ -6,7 +6,6 @@
 ``commits/N``         written after batch N
 ``state/``            there if the query is stateful: its state after each batch
 ``.N.crc``            Hadoop's checksum beside a file; one that is missing is not missed
-``N.crc``             Spark's own checksum, where a setting asks for it; one that is missing is not missed
 ====================  =========================================================================================
 
 If the last N of ``offsets`` is missing in ``commits``, batch N is planned. A starting query runs it, from the end of
@@ -157,7 +156,7 @@ def add_batch(checkpoint: Checkpoint, batch: MicroBatch) -> Path:
             os.fsync(file.fileno())
         _as_the_others(draft, offsets)
         os.link(draft, target)
-        _drop_checksums(target)  # of another file that had this name before
+        (offsets / f".{batch.batch_id}.crc").unlink(missing_ok=True)  # of another file that had this name before
     except FileExistsError:
         raise CheckpointFolderError(checkpoint.folder, f"{target.name} has just been planned: the query runs") from None
     finally:
@@ -169,16 +168,10 @@ def add_batch(checkpoint: Checkpoint, batch: MicroBatch) -> Path:
 def remove_planned(checkpoint: Checkpoint) -> None:
     """Remove the planned batch, if there is one."""
     if checkpoint.planned is not None:
-        offsets = checkpoint.folder / "offsets"
-        file = offsets / str(checkpoint.planned.batch_id)
-        file.unlink()
-        _drop_checksums(file)
+        offsets, name = checkpoint.folder / "offsets", str(checkpoint.planned.batch_id)
+        (offsets / name).unlink()
+        (offsets / f".{name}.crc").unlink(missing_ok=True)
         _sync(offsets)
-
-
-def _drop_checksums(file: Path) -> None:
-    for name in (f".{file.name}.crc", f"{file.name}.crc", f".{file.name}.crc.crc"):
-        (file.parent / name).unlink(missing_ok=True)
 
 
 def _as_the_others(file: Path, folder: Path) -> None:

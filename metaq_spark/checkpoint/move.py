@@ -8,10 +8,12 @@ batch that is not yet in Spark's checkpoint, and would drop or refuse other cont
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from metaq.formats.checkpoint_files import numbered
 from metaq.model import PartitionState, TopicPartition
 from metaq_spark.checkpoint.folder import Checkpoint, CheckpointFolderError, MicroBatch
 from metaq_spark.checkpoint.sources import CheckpointSource, is_move, read_line, read_sources
@@ -23,6 +25,7 @@ from metaq_spark.source.backend import Cluster
 from metaq_spark.source.resolution import Bound
 
 OPTION = "--to"
+_NAME: Final = re.compile(r"[a-zA-Z0-9_]+", re.ASCII)
 CONTROL_BATCH: Final = "controlBatchInfo"
 """What Spark says about a batch that moves no data, which is not true of the next one."""
 
@@ -164,6 +167,31 @@ def plan_drop(checkpoint: Checkpoint, choice: Choice, now_ms: int) -> Move:
         if gone:
             lines[source.key] = _without(source.read_to, gone.keys())
     return _added(checkpoint, lines, steps, now_ms)
+
+
+def plan_rename(checkpoint: Checkpoint, old: str, new: str, now_ms: int) -> Move:
+    """Determine the batch in which the source ``old`` has the name ``new``, at the same position.
+
+    Raises:
+        CheckpointFolderError: The query has no such source, reads something else with it, or has the new name already.
+    """
+    base = checkpoint.committed
+    assert base is not None  # it was checked
+    found = {source.name: source for source in read_sources(checkpoint) if source.key in base.lines}
+    source = found.get(old)
+    if source is None or source.read_to is None:
+        names = ", ".join(name for name, one in found.items() if name is not None and one.read_to is not None)
+        raise CheckpointFolderError(
+            checkpoint.folder, f"its sources with a name that read MetaQ or RocketMQ are: {names or 'none'}"
+        )
+    if not _NAME.fullmatch(new) or new in base.lines:
+        raise CheckpointFolderError(
+            checkpoint.folder, f"{new!r} is no new name: Spark takes letters, digits and underscores, each name once"
+        )
+    lines = {name: line for name, line in base.lines.items() if name != old}
+    lines[new] = _without(source.read_to, ())
+    steps = [MoveStep(new, where, at, at) for where, at in sorted(source.read_to.offsets.items())]
+    return _added(checkpoint, {name: lines[name] for name in numbered(lines)}, steps, now_ms)
 
 
 def _added(checkpoint: Checkpoint, lines: Mapping[str, str], steps: Sequence[MoveStep], now_ms: int) -> Move:

@@ -148,9 +148,39 @@ def test_complaints(command: Command, tmp_path: Path, arguments: list[str], stat
     assert files(tmp_path) == before
 
 
+def test_a_source_gets_another_name(command: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "ck"
+    plan(folder, 0, f"orders:{offset(orders={'0-0': 21})}", 'files:{"logOffset":0}', form="v2")
+    commit(folder, 0)
+    (folder / "state" / "0").mkdir(parents=True)
+    before = files(folder)
+    rename = ("checkpoint", "rename", folder, "--source", "orders", "--name")
+    status, out, _ = command(*rename, "sales")
+    assert (status, files(folder), "Nothing was changed." in out) == (0, before, True)
+    tree = json.loads(command(*rename, "sales", "--yes", "--json")[1])
+    assert tree["partitions"][0] == {
+        "source": "sales", "topic": "orders", "partition": "0-0", "from": 21, "to": 21, "read_again_bytes": 0,
+        "skipped_bytes": 0,
+    }  # fmt: skip
+    written = (folder / "offsets" / "1").read_text().splitlines()
+    moved = offset(orders={"0-0": 21}, moved=True)
+    assert written[2:] == ['files:{"logOffset":0}', f"sales:{moved}"]
+    assert "moved already" in command(*rename, "sales", "--yes")[2]
+    command("checkpoint", "undo", folder, "--yes")
+    assert files(folder) == before
+    for name in ("files", "sales of today", ""):
+        assert f"{name!r} is no new name: Spark takes letters" in command(*rename, name)[2]
+    for name in ("files", "nosuch"):
+        status, _, err = command("checkpoint", "rename", folder, "--source", name, "--name", "sales")
+        assert (status, "its sources with a name that read MetaQ or RocketMQ are: orders" in err) == (1, True)
+    query(tmp_path / "unnamed", offset(orders={"0-0": 21}))
+    words = "its sources with a name that read MetaQ or RocketMQ are: none"
+    assert words in command("checkpoint", "rename", tmp_path / "unnamed", "--source", "1", "--name", "sales")[2]
+
+
 def test_the_page_has_every_option_and_no_other(command: Command) -> None:
     page = (Path(__file__).parents[3] / "docs" / "checkpoints.md").read_text()
-    reported = "".join(command("checkpoint", verb, "--help")[1] for verb in ("show", "move", "undo"))
+    reported = "".join(command("checkpoint", verb, "--help")[1] for verb in ("show", "move", "rename", "undo"))
     options = set(re.findall(r"--[a-z][a-z-]+", reported)) - {"--help"}
     assert options == set(re.findall(r"--[a-z][a-z-]+", page))
 
