@@ -4,18 +4,25 @@
 
     MetaqError                (metaq.errors)
     └── ConnectorError
-        ├── OptionError       an option is unknown, missing, misplaced or cannot be read ├── ColumnError       a
-        DataFrame's columns do not fit the sink, or a schema was given to the source ├── CheckpointError   an offset in
-        a checkpoint cannot be read by this version ├── NotSelected       a checkpoint has partitions that the options
-        do not select ├── DataLoss          bytes that the query had to read are deleted ├── ReadFailed        a task
-        could not get its bytes from the broker ├── BrokerNotNamed    a partition's broker is not named in the options
-        ├── PartitionAway     a partition of the option orderedPartitions is offered by no broker now ├──
-        TablesUnsupported a table of Spark's catalog was used ├── RowError          one row cannot become a message ├──
-        BranchLost        a broker has lost a branch of an exactly-once task ├── BatchSuperseded   a later batch of the
-        same query was decided ├── BatchConflict     a batch that was written before is repeated with other rows ├──
-        BatchesMissing    a broker does not know batches that a query has written ├── ExactlyOnceError  an exactly-once
-        write cannot be done, or cannot be finished │   └── ParticipantMissing  ... because a broker that has a part of
-        it is not found └── WriteFailed       a broker of a write could not be reached
+        ├── OptionError            an option is unknown, missing, misplaced or cannot be read
+        ├── ColumnError            a DataFrame's columns do not fit the sink, or a schema was given to the source
+        ├── CheckpointError        an offset in a checkpoint cannot be read by this version
+        ├── NotSelected            a checkpoint has partitions that the options do not select
+        ├── DataLoss               bytes that the query had to read are deleted
+        ├── ReadFailed             a task could not get its bytes from the broker
+        ├── MalformedValue         a payload is no JSON of its type
+        ├── BrokerNotNamed         a partition's broker is not named in the options
+        ├── PartitionAway          a partition of the option orderedPartitions is offered by no broker now
+        ├── TablesUnsupported      a table of Spark's catalog was used
+        ├── RowError               one row cannot become a message
+        ├── BranchLost             a broker has lost a branch of an exactly-once task
+        ├── BatchSuperseded        a later batch of the same query was decided
+        ├── BatchConflict          a batch that was written before is repeated with other rows
+        ├── BatchesMissing         a broker does not know batches that a query has written
+        ├── ExactlyOnceError       an exactly-once write cannot be done, or cannot be finished
+        │   ├── ParticipantMissing     ... because a broker that has a part of it is not found
+        │   └── FullRefreshRefused     ... twice, after a full refresh of a pipeline
+        └── WriteFailed            a broker of a write could not be reached
 
 Spark shows the text of these errors to the user, so each sentence contains what is wrong, where, and what is allowed.
 """
@@ -102,6 +109,20 @@ class ReadFailed(ConnectorError):
 
     def __str__(self) -> str:
         return f"{self.source} could not be read from offset {self.offset} on: {self.cause}. {self.advice}"
+
+
+class MalformedValue(ConnectorError):
+    """The message at ``offset`` of ``source`` does not fit ``valueSchema``, for ``reason``, and the read is strict."""
+
+    def __init__(self, source: str, offset: int, reason: str) -> None:
+        self.source, self.offset, self.reason = source, offset, reason
+        super().__init__(source, offset, reason)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.source}: the payload at offset {self.offset} does not fit valueSchema: {self.reason}. With the "
+            "option mode = permissive, what does not fit is null; with dropmalformed, such messages are left out"
+        )
 
 
 class BrokerNotNamed(ConnectorError):
@@ -315,6 +336,20 @@ class ParticipantMissing(ExactlyOnceError):
             f"good, set the option goneBrokers to {broker_id}"
         )
         self.args = broker_id, found_by, decided
+
+
+class FullRefreshRefused(ExactlyOnceError):
+    """A full refresh of a pipeline would write again what its flow with ``checkpoint`` has written before."""
+
+    def __init__(self, checkpoint: str) -> None:
+        self.checkpoint = checkpoint
+        super().__init__(
+            f"a full refresh began this flow anew ({checkpoint}), so it would write again what it has written before; "
+            "nothing was written. To go on where it was, delete this folder, which holds no finished batch; the next "
+            "run of the pipeline uses the one before it. To write everything again behind what is there, set the "
+            "sink's option fullRefresh to write. To refresh tables only, name them: --full-refresh TABLE"
+        )
+        self.args = (checkpoint,)
 
 
 class WriteFailed(ConnectorError):

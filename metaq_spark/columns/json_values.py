@@ -17,6 +17,8 @@ TIMESTAMP                                 a string, ISO 8601 with a time zone
 TIMESTAMP_NTZ                             a string, ISO 8601 without one
 ARRAY, MAP, STRUCT                        an array; an object; an object (missing members are null, others ignored)
 ========================================  ======================================================================
+
+``JsonRules`` say what happens to a payload of which not everything fits, as the modes of Spark's own JSON reader do.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import pyarrow as pa
@@ -51,10 +54,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from metaq_spark.columns.json_rules import DEFAULT_RULES, PERMISSIVE, JsonRules
 from metaq_spark.columns.schema import arrow_type
 
 Coerce = Callable[[Any], Any]
 """Converts a parsed JSON value for Arrow, or returns ``None``."""
+
+Note = Callable[[str], None]
+"""Takes why a value does not fit."""
+
+_SHOWN_MAX: Final = 60
 
 _INTEGER_BITS: Final[dict[type[DataType], int]] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 _FLOAT_MAX: Final = (2 - 2**-23) * 2.0**127
@@ -63,23 +72,64 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _DIGITS: Final = decimal.Context(prec=80, rounding=decimal.ROUND_HALF_UP)
 
 
-class JsonColumn:
-    """Parses a column of payloads into one of ``kind``."""
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """Row ``row`` of a column is malformed, for ``reason``."""
 
-    def __init__(self, kind: DataType) -> None:
-        self._type, self._coerce = arrow_type(kind), _coercion(kind)
+    row: int
+    reason: str
+
+
+class JsonColumn:
+    """Parses a column of payloads into one of ``kind``. Notices what does not fit only if ``rules`` need it."""
+
+    def __init__(self, kind: DataType, rules: JsonRules = DEFAULT_RULES) -> None:
+        self._type = arrow_type(kind)
+        self._rules = rules
+        self._corrupt_field = self._rules.field_of(kind)
+        self.notices = self._rules.mode != PERMISSIVE or self._corrupt_field is not None
+        self._reasons: list[str] = []
+        self._coerce = _coercion(
+            _without(kind, self._corrupt_field), "", self._reasons.append if self.notices else None
+        )
         exact = decimal.Decimal if _has_decimals(kind) else None
         self._decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=exact)
 
     def parse(self, column: pa.Array) -> pa.Array:
         """A binary column of JSON texts in UTF-8 as a column of the type."""
-        return pa.array([self._value(raw) for raw in column.to_pylist()], self._type)
+        return self.parse_noticing(column)[0]
+
+    def parse_noticing(self, column: pa.Array) -> tuple[pa.Array, list[Malformed]]:
+        """The same, with the malformed rows; none of them is noticed unless ``notices``."""
+        values, malformed = [], []
+        for row, raw in enumerate(column.to_pylist()):
+            value = self._value(raw)
+            if self._reasons:
+                malformed.append(Malformed(row, self._reasons[0]))
+                self._reasons.clear()
+                value = self._with_text(value, raw)
+            values.append(value)
+        return pa.array(values, self._type), malformed
 
     def _value(self, raw: bytes) -> Any:
         try:
             return self._coerce(self._decoder.decode(raw.decode()))
-        except (ValueError, RecursionError, ArithmeticError):  # no UTF-8, no JSON, or no number of a sane size
+        except (ValueError, RecursionError, ArithmeticError) as error:  # no UTF-8, no JSON, no number of a sane size
+            if self.notices:
+                self._reasons.insert(0, f"it is not JSON: {str(error) or type(error).__name__}")
             return None
+
+    def _with_text(self, value: Any, raw: bytes) -> Any:
+        if self._corrupt_field is None:
+            return value
+        return (value or {}) | {self._corrupt_field: raw.decode("utf-8", "replace")}
+
+
+def _without(kind: DataType, name: str | None) -> DataType:
+    """A struct without one field, which is not read from JSON."""
+    if name is None or not isinstance(kind, StructType):
+        return kind
+    return StructType([field for field in kind.fields if field.name != name])
 
 
 def _refuse(name: str) -> NoReturn:
@@ -98,14 +148,38 @@ def _has_decimals(kind: DataType) -> bool:
             return isinstance(kind, DecimalType)
 
 
-def _coercion(kind: DataType) -> Coerce:
+def _coercion(kind: DataType, path: str, note: Note | None) -> Coerce:
+    """Return what converts values of ``kind`` at ``path``; ``note``: also says what does not fit."""
+    coerce = _coercion_of(kind, path, note)
+    return coerce if note is None else _noting(coerce, kind, path, note)
+
+
+def _noting(coerce: Coerce, kind: DataType, path: str, note: Note) -> Coerce:
+    where = f"its field {path}" if path else "it"
+
+    def check(value: Any) -> Any:
+        found = coerce(value)
+        if found is None and value is not None:
+            note(f"{where} is {_shown(value)}, which is no {kind.simpleString()[:_SHOWN_MAX]}")
+        return found
+
+    return check
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
+
+
+def _coercion_of(kind: DataType, path: str, note: Note | None) -> Coerce:
     match kind:
         case StructType():
-            return _struct([(field.name, _coercion(field.dataType)) for field in kind.fields])
+            inside = [(field.name, f"{path}.{field.name}".lstrip("."), field.dataType) for field in kind.fields]
+            return _struct([(name, _coercion(of, below, note)) for name, below, of in inside])
         case ArrayType():
-            return _array(_coercion(kind.elementType))
+            return _array(_coercion(kind.elementType, f"{path}[]", note))
         case MapType():
-            return _map(_coercion(kind.valueType))
+            return _map(_coercion(kind.valueType, f"{path}{{}}", note))
         case DecimalType():
             return _decimal(kind.precision, kind.scale)
         case _ if type(kind) in _INTEGER_BITS:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
@@ -22,6 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from metaq_spark.columns.json_rules import DEFAULT_RULES, JsonRules
 from metaq_spark.columns.value_schema import quote, spell_type
 from metaq_spark.errors import ColumnError
 
@@ -54,7 +56,20 @@ COLUMNS: Final = (
 )  # fmt: skip
 """Every column of a read of MetaQ, in order; all nullable."""
 
+HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+"""The type of Kafka's column ``headers``."""
+
+MORE_COLUMNS: Final = (
+    Column(
+        "headers", HEADERS,
+        "the pairs `k=v;k2=v2` of the attribute as Kafka's source has headers; null without an attribute. Only if "
+        "`columns` names it",
+    ),
+)  # fmt: skip
+"""Columns of a read that are left out unless the option ``columns`` names them."""
+
 COLUMN_TYPES: Final[Mapping[str, DataType]] = {column.name: column.type for column in COLUMNS}
+MORE_TYPES: Final[Mapping[str, DataType]] = {column.name: column.type for column in MORE_COLUMNS}
 
 ATTRIBUTE_MAP: Final = MapType(StringType(), StringType())
 """The type of ``attribute`` as a map."""
@@ -62,14 +77,15 @@ ATTRIBUTE_MAP: Final = MapType(StringType(), StringType())
 
 @dataclass(frozen=True)
 class RowLayout:
-    """The columns of a read, in order, each with its type."""
+    """The columns of a read, in order, each with its type. ``json``: where ``value`` is parsed, what is malformed."""
 
     fields: tuple[tuple[str, DataType], ...]
+    json: JsonRules = DEFAULT_RULES
 
     @classmethod
-    def of(cls, types: Mapping[str, DataType], names: Sequence[str] | None) -> RowLayout:
+    def of(cls, types: Mapping[str, DataType], names: Sequence[str] | None, json: JsonRules | None = None) -> RowLayout:
         """The columns ``names`` of ``types``, all if that is ``None``."""
-        return cls(tuple((name, types[name]) for name in names or types))
+        return cls(tuple((name, types[name]) for name in names or types), json or DEFAULT_RULES)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,9 +135,11 @@ def message_layout(
     names: Sequence[str] | None = None,
     attribute_type: DataType = COLUMN_TYPES["attribute"],
     value_type: DataType = COLUMN_TYPES["value"],
+    json: JsonRules | None = None,
 ) -> RowLayout:
     """The columns ``names`` of a read of MetaQ, all if that is ``None``. A nested ``value_type``: payloads are JSON."""
-    return RowLayout.of({**COLUMN_TYPES, "attribute": attribute_type, "value": value_type}, names)
+    types = {**COLUMN_TYPES, **MORE_TYPES, "attribute": attribute_type, "value": value_type}
+    return RowLayout.of(types, names or tuple(COLUMN_TYPES), json)
 
 
 def type_of_values(value_format: str, value_schema: DataType | None) -> DataType:

@@ -19,6 +19,7 @@ from metaq.model import Partition
 from metaq.net.retry import RetryPolicy
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import Timeouts
+from metaq_spark.columns.json_rules import MODES, PERMISSIVE, JsonRules
 from metaq_spark.columns.row_layout import RowLayout
 from metaq_spark.columns.value_schema import parse_value_schema
 from metaq_spark.errors import OptionError
@@ -32,6 +33,7 @@ from metaq_spark.options.table import (
     CHECKPOINT_LOCATION,
     READ,
     STREAM_READ,
+    STREAM_WRITE,
     UNSET,
     WRITE,
     Use,
@@ -253,6 +255,16 @@ class ReadOptions(ConnectionOptions):
         "valueSchema", parse_value_schema, UNSET, READ,
         "Spark SQL type of the JSON values, such as `id BIGINT, name STRING`.",
     )
+    json_mode: str = option(
+        "mode", values.OneOf(*MODES), PERMISSIVE, READ,
+        "What is done with a payload that is not JSON, or does not fit `valueSchema` in a part: `permissive` = what "
+        "does not fit is null, `dropmalformed` = the message is left out, `failfast` = the query fails.",
+    )
+    corrupt_field: str | None = option(
+        "columnNameOfCorruptRecord", values.field_name, UNSET, READ,
+        "The field of `valueSchema`, of type STRING, that gets the text of a payload of which not everything fits. "
+        "`_corrupt_record` if `valueSchema` has that field.",
+    )
     fail_on_data_loss: bool = option(
         "failOnDataLoss", values.boolean, "true", READ,
         "Whether a query fails when bytes that it had to read are gone; `false` logs a warning and reads on.",
@@ -390,6 +402,11 @@ class TransactionOptions(WriteOptions):
         "When a batch of an exactly-once write was written before with other rows: `fail`, or `accept` that those "
         "count and the rows at hand are dropped.",
     )
+    full_refresh: str = option(
+        "fullRefresh", values.OneOf("refuse", "write"), "refuse", STREAM_WRITE,
+        "What an exactly-once sink of a declarative pipeline does after a full refresh, which begins anew with all "
+        "that its sources have: `refuse` it, or `write` it again behind what is there.",
+    )
     missing_batches: tuple[int, int] | None = option(
         "missingBatches", values.span, UNSET, WRITE,
         "Batches of an exactly-once write that its brokers do not know and that it goes on behind, as `FIRST-LAST`; "
@@ -457,7 +474,7 @@ def check_read(options: ReadOptions, use: Use) -> None:
         OptionError: There are such options.
     """
     _check_positions(options, use)
-    check_value(options.value_format, options.value_schema)
+    check_value(options.value_format, options.value_schema, options.json_mode, options.corrupt_field)
     least, most = options.trigger_messages_min, options.trigger_messages_max
     if least is not None and most is not None and least > most:
         raise OptionError("minOffsetsPerTrigger", f"{least} is above maxOffsetsPerTrigger, which is {most}")
@@ -472,16 +489,32 @@ def check_read(options: ReadOptions, use: Use) -> None:
     check_tls(options)
 
 
-def check_value(value_format: str, value_schema: DataType | None) -> None:
-    """Check that a type is given for JSON, and only for JSON.
+def check_value(value_format: str, value_schema: DataType | None, mode: str, corrupt_field: str | None) -> None:
+    """Check that a type is given for JSON, and what belongs to it only for JSON.
 
     Raises:
-        OptionError: One of them is given without the other.
+        OptionError: One of them is given without the other, or the type does not have the corrupt field.
     """
-    if value_schema is not None and value_format != "json":
-        raise OptionError("valueSchema", "it has no effect without valueFormat = json; give that as well")
+    for name, given in (
+        ("valueSchema", value_schema is not None),
+        ("mode", mode != PERMISSIVE),
+        ("columnNameOfCorruptRecord", corrupt_field is not None),
+    ):
+        if given and value_format != "json":
+            raise OptionError(name, "it has no effect without valueFormat = json; give that as well")
     if value_schema is None and value_format == "json":
         raise OptionError("valueFormat", "json has no effect without valueSchema; give that as well")
+    try:
+        found = json_rules(mode, corrupt_field).field_of(value_schema)
+    except ValueError as error:
+        raise OptionError("valueSchema", str(error)) from None
+    if corrupt_field is not None and found is None:
+        raise OptionError("columnNameOfCorruptRecord", f"valueSchema has no field {corrupt_field}; add it, as STRING")
+
+
+def json_rules(mode: str, corrupt_field: str | None) -> JsonRules:
+    """Return what the options ``mode`` and ``columnNameOfCorruptRecord`` say."""
+    return JsonRules(mode) if corrupt_field is None else JsonRules(mode, corrupt_field)
 
 
 def check_tls(options: ConnectionOptions) -> None:

@@ -40,6 +40,7 @@ BATCH_READ: Final = frozenset({Use.BATCH_READ})
 STREAM_READ: Final = frozenset({Use.STREAM_READ})
 WRITE: Final = frozenset({Use.BATCH_WRITE, Use.STREAM_WRITE})
 BATCH_WRITE: Final = frozenset({Use.BATCH_WRITE})
+STREAM_WRITE: Final = frozenset({Use.STREAM_WRITE})
 ANY: Final = READ | WRITE
 
 UNSET: Final = ""
@@ -125,7 +126,7 @@ SHARED_HABITS: Final[Habits] = {
     "group.id": "use group",
     "groupid": "use group",
     "consumergroup": "use group",
-    "mode": ("leave it out: a read has no mode", 'use .mode("append") or .outputMode("append")'),
+    "mode": ("use mode", 'use .mode("append") or .outputMode("append")'),
 }
 """Keys that no format has."""
 

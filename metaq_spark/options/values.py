@@ -71,6 +71,17 @@ class OneOf:
         return word
 
 
+def field_name(text: str) -> str:
+    """The name of a field, as it is.
+
+    Raises:
+        ValueError: It is empty.
+    """
+    if not text.strip():
+        raise ValueError("expected the name of a field of valueSchema")
+    return text.strip()
+
+
 @dataclass(frozen=True, slots=True)
 class Name:
     """A name of ``what``; ``allowed`` describes valid names, for messages."""

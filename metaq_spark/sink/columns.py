@@ -16,10 +16,14 @@ class SinkColumn:
 
     types: tuple[type[DataType], ...]
     doc: str
+    exact: DataType | None = None
+    """The type with its parts, if they are not strings."""
 
     @property
     def spelled(self) -> str:
         """The types as Spark SQL spells them; the parts of those that have parts are strings."""
+        if self.exact is not None:
+            return self.exact.simpleString()
         nested = {ArrayType: "array<string>", MapType: "map<string,string>"}
         return " or ".join(nested.get(kind) or kind().simpleString() for kind in self.types)
 
@@ -61,10 +65,13 @@ def find_sink_columns(
             raise ColumnError(column.name, f"a write has no such column; it takes {describe_sink_columns(types)}")
         if name in places:
             raise ColumnError(column.name, "the DataFrame has it twice")
-        if not isinstance(column.dataType, types[name].types):
+        exact = types[name].exact or column.dataType
+        if not isinstance(column.dataType, types[name].types) or exact.simpleString() != column.dataType.simpleString():
             given = column.dataType.simpleString()
             raise ColumnError(column.name, f"type {given} is not allowed; it must be {types[name].spelled}")
         places[name] = place
+    if "headers" in places and (also := {"attribute", "properties"} & places.keys()):
+        raise ColumnError("headers", f"it says the same as column {min(also)}; a write takes one of them")
     if "value" not in places:
         raise ColumnError(
             "value", f"it is required: the payload of the message. A write takes {describe_sink_columns(types)}"

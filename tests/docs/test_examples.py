@@ -17,7 +17,7 @@ import pytest
 from doc_blocks import ROOT, Block, blocks
 from fix_broker import StartBroker, wait_until
 from metaq_broker.operate.config.configuration import parse
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQueryListener, StreamingQueryManager
 
 from metaq.backends.metaq.pool import shared_pool
@@ -47,7 +47,13 @@ def topics_of(address: Address) -> dict[str, list[Partition]]:
 
 
 def test_every_python_block_has_a_test() -> None:
-    tested = {"docs/connector.md", "docs/coming-from-kafka.md", "docs/monitoring.md", *OWN_TESTS}
+    tested = {
+        "docs/connector.md",
+        "docs/connector-reference.md",
+        "docs/coming-from-kafka.md",
+        "docs/monitoring.md",
+        *OWN_TESTS,
+    }
     assert {page_of(block) for block in blocks("python")} == tested
 
 
@@ -97,6 +103,11 @@ def test_python(
     run("docs/coming-from-kafka.md")
     orders: Any = names["orders"]
     assert orders.isStreaming
+    run("docs/connector-reference.md")
+    good, bad = names["good"], names["bad"]
+    assert isinstance(good, DataFrame)
+    assert isinstance(bad, DataFrame)
+    assert (good.count(), [row._corrupt_record for row in bad.collect()]) == (0, ["o" * 200] * 2)
 
 
 @pytest.mark.parametrize("block", [block for block in blocks("ini") if page_of(block) != "docs/cli.md"], ids=str)

@@ -227,8 +227,8 @@ TABLES: Final[dict[str, Callable[[], Rows]]] = {
     "options-produce": lambda: command_option_rows("produce"),
     "options-consume": lambda: command_option_rows("consume"),
     "abilities": ability_rows,
-    "metaq-columns": lambda: column_rows(row_layout.COLUMNS),
-    "rocketmq-columns": lambda: column_rows(layout.COLUMNS),
+    "metaq-columns": lambda: column_rows((*row_layout.COLUMNS, *row_layout.MORE_COLUMNS)),
+    "rocketmq-columns": lambda: column_rows((*layout.COLUMNS, *layout.MORE_COLUMNS)),
     "metaq-sink-columns": lambda: sink_column_rows(metaq_sink.SINK_COLUMNS),
     "rocketmq-sink-columns": lambda: sink_column_rows(rocketmq_sink.SINK_COLUMNS),
 }

@@ -15,7 +15,15 @@ from pyspark.sql.types import DataType, StringType
 
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.model import Address, Partition
-from metaq_spark.columns.row_layout import ATTRIBUTE_MAP, COLUMN_TYPES, RowLayout, message_layout, type_of_values
+from metaq_spark.columns.json_rules import JsonRules
+from metaq_spark.columns.row_layout import (
+    ATTRIBUTE_MAP,
+    COLUMN_TYPES,
+    MORE_TYPES,
+    RowLayout,
+    message_layout,
+    type_of_values,
+)
 from metaq_spark.errors import OptionError
 from metaq_spark.options import values
 from metaq_spark.options.parsing import (
@@ -29,6 +37,7 @@ from metaq_spark.options.parsing import (
     check_value,
     check_write,
     checkpoint_location,
+    json_rules,
 )
 from metaq_spark.options.positions import Notation
 from metaq_spark.options.table import (
@@ -46,7 +55,7 @@ from metaq_spark.options.table import (
 NOTATION: Final = Notation(
     Partition.parse,
     values.Name(re.compile(r"[^\s,/@*]+"), " without spaces and without any of , / @ *"),
-    COLUMN_TYPES,
+    {**COLUMN_TYPES, **MORE_TYPES},
     {
         "first": "0-0",
         "second": "0-1",
@@ -148,7 +157,8 @@ class SourceOptions(BrokerOptions, ReadOptions):
 
     @property
     def row_layout(self) -> RowLayout:
-        return _row_layout(self.columns, self.value_format, self.value_schema, self.attribute_format)
+        rules = json_rules(self.json_mode, self.corrupt_field)
+        return _row_layout(self.columns, self.value_format, self.value_schema, rules, self.attribute_format)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,9 +194,11 @@ def source_layout(raw: Mapping[str, str]) -> RowLayout:
     """
     values = _with_brokers(TABLE.read(raw, Use.BATCH_READ, READ), raw)
     check_choice(values)
-    chosen = [values[field] for field in ("columns", "value_format", "value_schema", "attribute_format")]
-    check_value(*chosen[1:3])
-    return _row_layout(*chosen)
+    columns, value_format, value_schema = (values[field] for field in ("columns", "value_format", "value_schema"))
+    mode, corrupt_field = values["json_mode"], values["corrupt_field"]
+    check_value(value_format, value_schema, mode, corrupt_field)
+    rules = json_rules(mode, corrupt_field)
+    return _row_layout(columns, value_format, value_schema, rules, values["attribute_format"])
 
 
 def parse_source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
@@ -242,7 +254,11 @@ def _in_sql(raw: Mapping[str, str]) -> str:
 
 
 def _row_layout(
-    columns: tuple[str, ...] | None, value_format: str, value_schema: DataType | None, attribute_format: str
+    columns: tuple[str, ...] | None,
+    value_format: str,
+    value_schema: DataType | None,
+    json: JsonRules,
+    attribute_format: str,
 ) -> RowLayout:
     attribute_type = ATTRIBUTE_MAP if attribute_format == "map" else StringType()
-    return message_layout(columns, attribute_type, type_of_values(value_format, value_schema))
+    return message_layout(columns, attribute_type, type_of_values(value_format, value_schema), json)

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructType
 
 from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.model import Address, Partition, TopicPartition, Xid
@@ -33,6 +33,8 @@ from metaq_spark.backends.metaq.exactly_once.task import begin_attempt
 from metaq_spark.backends.metaq.options import BrokerOptions, SinkOptions
 from metaq_spark.columns.blocks import EncodedBlock, OpenBlock
 from metaq_spark.columns.encode import FrameEncoder
+from metaq_spark.columns.headers import attributes_of_headers
+from metaq_spark.columns.row_layout import HEADERS
 from metaq_spark.errors import PartitionAway
 from metaq_spark.sink.backend import WriteTask
 from metaq_spark.sink.columns import ColumnTypes, SinkColumn, SinkColumns, find_sink_columns
@@ -43,6 +45,11 @@ SINK_COLUMNS: Final[ColumnTypes] = {
         (BinaryType, StringType), "the payload; required, and never null. A string is written as UTF-8"
     ),
     "attribute": SinkColumn((StringType,), "null or no column: a message without an attribute"),
+    "headers": SinkColumn(
+        (ArrayType,),
+        "instead of `attribute`: headers as Kafka's sink takes them, which become its pairs `k=v;k2=v2`",
+        HEADERS,
+    ),
     "topic": SinkColumn((StringType,), "needed without the option `topic`, which takes precedence"),
     "partition": SinkColumn((IntegerType,), "which partition, see below; null: by key or in turn"),
     "key": SinkColumn(
@@ -108,9 +115,11 @@ class MetaQSink:
         pool = self.pool or pool_with(self.options.timeouts, self.options.tls)
         routes = TaskRoutes(self.options, self._route, self.routes or shared_routes(), begun=task.follows_others)
         if self.transaction is None:
-            return MetaQDelivery(self.columns, routes, AcknowledgedPuts(self.options, pool))
+            puts = AcknowledgedPuts(self.options, pool)
+            return MetaQDelivery(self.columns, routes, puts, task_number=task.number)
         plan, sessions = self.transaction.plan(begun=task.follows_others), RetryingSessions(self.options, pool)
-        return MetaQDelivery(self.columns, routes, *begin_attempt(plan, self.options, task, sessions))
+        attempt = begin_attempt(plan, self.options, task, sessions)
+        return MetaQDelivery(self.columns, routes, *attempt, task_number=task.number)
 
 
 class TaskRoutes:
@@ -149,17 +158,28 @@ class MetaQDelivery:
     """Implements ``TaskDelivery`` on ``puts``. ``batch`` and ``run`` of an exactly-once write are reported with it."""
 
     def __init__(
-        self, columns: SinkColumns, routes: TaskRoutes, puts: BlockPuts, batch: BatchName | None = None, run: str = ""
+        self,
+        columns: SinkColumns,
+        routes: TaskRoutes,
+        puts: BlockPuts,
+        batch: BatchName | None = None,
+        run: str = "",
+        task_number: int = 0,
     ) -> None:
-        self._columns, self._routes, self._puts = columns, routes, puts
+        self._columns, self._routes, self._puts, self._input = columns, routes, puts, f"the input of task {task_number}"
         self._batch, self._run = batch, run
         self._count = self._size = 0
         self._counts: dict[TopicPartition, Count] = {}
         self.partitions_of, self.require = routes.partitions_of, routes.address_of
 
     def encoder(self, batch: pa.RecordBatch, first_row: int) -> FrameEncoder:
-        attribute = self._columns.others.get("attribute")
-        return FrameEncoder(batch.column(self._columns.value), None if attribute is None else batch.column(attribute))
+        others = self._columns.others
+        attribute = None
+        if "attribute" in others:
+            attribute = batch.column(others["attribute"])
+        elif "headers" in others:
+            attribute = attributes_of_headers(batch.column(others["headers"]), self._input, first_row)
+        return FrameEncoder(batch.column(self._columns.value), attribute)
 
     def open_block(self) -> OpenBlock:
         return OpenBlock(self._routes.options.block_bytes, self._routes.options.block_messages)

@@ -19,7 +19,8 @@ from metaq.formats.topic_names import GROUP_BYTES_MAX, ROCKETMQ_ALLOWED, ROCKETM
 from metaq.model import Address, Partition
 from metaq.protocols.remoting.acl import Credentials
 from metaq_spark.backends.rocketmq.habits import HABITS
-from metaq_spark.columns.rocketmq.layout import RECORD_COLUMNS
+from metaq_spark.columns.json_rules import JsonRules
+from metaq_spark.columns.rocketmq.layout import MORE_TYPES, RECORD_COLUMNS
 from metaq_spark.columns.row_layout import RowLayout, type_of_values
 from metaq_spark.errors import OptionError
 from metaq_spark.options import values
@@ -34,6 +35,7 @@ from metaq_spark.options.parsing import (
     check_value,
     check_write,
     checkpoint_location,
+    json_rules,
 )
 from metaq_spark.options.positions import Notation
 from metaq_spark.options.table import ANY, READ, UNSET, OptionTable, Use, option
@@ -42,7 +44,7 @@ _NAME: Final = values.Name(re.compile(f"{ROCKETMQ_CHARS}{{1,{ROCKETMQ_CHARS_MAX}
 NOTATION: Final = Notation(
     Partition.parse_queue,
     _NAME,
-    RECORD_COLUMNS,
+    {**RECORD_COLUMNS, **MORE_TYPES},
     {
         "first": "broker-a:0",
         "second": "broker-a:1",
@@ -195,7 +197,8 @@ class SourceOptions(ServerOptions, ReadOptions):
 
     @property
     def row_layout(self) -> RowLayout:
-        return _row_layout(self.columns, self.value_format, self.value_schema)
+        rules = json_rules(self.json_mode, self.corrupt_field)
+        return _row_layout(self.columns, self.value_format, self.value_schema, rules)
 
     @property
     def subscription(self) -> Subscription:
@@ -227,9 +230,10 @@ def source_layout(raw: Mapping[str, str]) -> RowLayout:
     """
     found = _checked(TABLE.read(raw, Use.BATCH_READ, READ), raw)
     check_choice(found)
-    chosen = [found[name] for name in ("columns", "value_format", "value_schema")]
-    check_value(*chosen[1:])
-    return _row_layout(*chosen)
+    columns, value_format, value_schema = (found[name] for name in ("columns", "value_format", "value_schema"))
+    mode, corrupt_field = found["json_mode"], found["corrupt_field"]
+    check_value(value_format, value_schema, mode, corrupt_field)
+    return _row_layout(columns, value_format, value_schema, json_rules(mode, corrupt_field))
 
 
 def parse_source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
@@ -283,5 +287,8 @@ def _checked(found: dict[str, Any], raw: Mapping[str, str]) -> dict[str, Any]:
     return found | {name: found[name] or None for name in ("access_key", "secret_key", "security_token")}
 
 
-def _row_layout(columns: tuple[str, ...] | None, value_format: str, value_schema: DataType | None) -> RowLayout:
-    return RowLayout.of({**RECORD_COLUMNS, "value": type_of_values(value_format, value_schema)}, columns)
+def _row_layout(
+    columns: tuple[str, ...] | None, value_format: str, value_schema: DataType | None, json: JsonRules
+) -> RowLayout:
+    types = {**RECORD_COLUMNS, **MORE_TYPES, "value": type_of_values(value_format, value_schema)}
+    return RowLayout.of(types, columns or tuple(RECORD_COLUMNS), json)

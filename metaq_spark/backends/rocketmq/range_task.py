@@ -108,7 +108,7 @@ class QueueTask:
             self._repeated = RepeatedMessages(schema, options.drop_repeated_within)
             schema = self._repeated.schema
         value_type = options.row_layout.type_of("value")
-        maker = RecordBatchMaker(source, schema, value_type, subscription.tags)
+        maker = RecordBatchMaker(source, schema, value_type, subscription.tags, options.row_layout.json)
         self._decoder = RecordDecoder(self._queue, maker, self._report_gap)
 
     def batches(self) -> Iterator[pa.RecordBatch]:

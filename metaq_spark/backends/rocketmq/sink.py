@@ -28,8 +28,10 @@ from metaq_spark.backends.rocketmq.connections import connections_of
 from metaq_spark.backends.rocketmq.exactly_once import BranchedBlocks, BundledTransaction
 from metaq_spark.backends.rocketmq.options import SinkOptions
 from metaq_spark.columns.blocks import EncodedBlock, OpenBlock
+from metaq_spark.columns.headers import properties_of_headers
 from metaq_spark.columns.rocketmq.encode import Element, ElementEncoder, RowColumns, SingleMessage
 from metaq_spark.columns.rocketmq.unique_keys import key_prefix
+from metaq_spark.columns.row_layout import HEADERS
 from metaq_spark.errors import ColumnError
 from metaq_spark.options.parsing import ConnectionOptions
 from metaq_spark.sink.backend import QUERY_ID, WriteTask
@@ -53,6 +55,11 @@ SINK_COLUMNS: Final[ColumnTypes] = {
         (MapType,),
         "Properties of your own. Those with a meaning of their own (`KEYS`, `TAGS`, `DELAY`, `UNIQ_KEY`, `CLUSTER` "
         "...) are left out, so that the properties of a read can be written again. Null values are left out.",
+    ),
+    "headers": SinkColumn(
+        (ArrayType,),
+        "Instead of `properties`: headers as Kafka's sink takes them. Their values must be UTF-8.",
+        HEADERS,
     ),
     "key": SinkColumn(
         (BinaryType, StringType, IntegerType, LongType),
@@ -200,6 +207,8 @@ def _check_nested(schema: StructType) -> None:
     """The parts of arrays and maps are strings."""
     for column in schema.fields:
         kind = column.dataType
+        if column.name.lower() == "headers":
+            continue  # it was checked as a whole
         parts = (
             [kind.elementType] if isinstance(kind, ArrayType)
             else [kind.keyType, kind.valueType] if isinstance(kind, MapType)
@@ -250,10 +259,16 @@ class RocketMQDelivery:
             batch.column(self._columns.value),
             column("tags"),
             column("keys"),
-            column("properties"),
+            self._properties(batch, first_row),
             column("delay_level"),
         )
         return ElementEncoder(rows, self._prefix, first_row, self._place, value_bytes_max=self._queues.value_bytes_max)
+
+    def _properties(self, batch: pa.RecordBatch, first_row: int) -> pa.MapArray | None:
+        others = self._columns.others
+        if "headers" in others:
+            return properties_of_headers(batch.column(others["headers"]), self._place, first_row)
+        return None if "properties" not in others else batch.column(others["properties"])
 
     def open_block(self) -> OpenBlock:
         """Return a block with at most as many messages as a broker accepts at this size, including its overhead."""

@@ -15,7 +15,8 @@ import pyarrow as pa
 from pyspark.sql.types import DataType
 
 from metaq.model import TopicPartition
-from metaq_spark.columns.batches import RecordBatches, value_converters
+from metaq_spark.columns.batches import NOTHING_DERIVED, Derived, RecordBatches, checked_values, value_converters
+from metaq_spark.columns.json_rules import DEFAULT_RULES, JsonRules
 from metaq_spark.columns.rocketmq.layout import RAW_COLUMNS, RECORD_COLUMNS
 from metaq_spark.columns.schema import arrow_type
 
@@ -31,12 +32,18 @@ _TYPES: Final = {_KEY: pa.string(), _OFFSET: pa.int64()}
 class RecordBatchMaker(RecordBatches):
     """Creates the record batches of one queue.
 
-    ``schema`` has the selected columns; ``value_type`` is the type of the column ``value``, if selected. ``tags`` are
-    the wanted tags, ``None`` = all messages; a message without a tag is never wanted.
+    ``schema`` has the selected columns; ``value_type`` is the type of the column ``value``, if selected, and ``json``
+    says what is malformed. ``tags`` are the wanted tags, ``None`` = all messages; a message without a tag is never
+    wanted.
     """
 
     def __init__(
-        self, source: TopicPartition, schema: pa.Schema, value_type: DataType | None, tags: Container[str] | None = None
+        self,
+        source: TopicPartition,
+        schema: pa.Schema,
+        value_type: DataType | None,
+        tags: Container[str] | None = None,
+        json: JsonRules = DEFAULT_RULES,
     ) -> None:
         self.source = source
         constants = {
@@ -44,7 +51,17 @@ class RecordBatchMaker(RecordBatches):
             "broker_name": (str(source.partition[0]), pa.string()),
             "queue_id": (source.partition[1], pa.int32()),
         }
-        super().__init__(schema, RAW_COLUMNS, constants, value_converters(value_type), "tags", tags)
+        values = checked_values(value_type, json, source, _OFFSET)
+        converters = {} if values is not None else value_converters(value_type, json)
+        super().__init__(schema, RAW_COLUMNS, constants, converters, "tags", tags, values, _derived(schema))
+
+
+def _derived(schema: pa.Schema) -> Derived:
+    if not {"key", "headers"} & set(schema.names):
+        return NOTHING_DERIVED
+    from metaq_spark.columns.headers import headers_of_properties, keys_as_bytes
+
+    return {"key": ("keys", keys_as_bytes), "headers": ("properties", headers_of_properties)}
 
 
 class RepeatedMessages:

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from metaq_spark.columns.rocketmq.record import RecordParts, host_text
-from metaq_spark.columns.row_layout import Column
+from metaq_spark.columns.row_layout import HEADERS, Column
 
 Pairs = Mapping[str, str]
 Read = Callable[[RecordParts, Pairs, bytes], Any]
@@ -94,6 +94,18 @@ COLUMNS: Final = (
          "The body, decompressed. With `valueFormat`, a string or a struct."),
 )  # fmt: skip
 """Every column of a read, in order, with its type unless options say otherwise; all nullable."""
+
+MORE_COLUMNS: Final = (
+    Column("key", BinaryType(), "`keys` as Kafka's source has the key. Only if `columns` names it."),
+    Column(
+        "headers", HEADERS,
+        "The producer's own properties as Kafka's source has headers; null if there are none. Only if `columns` names "
+        "it.",
+    ),
+)  # fmt: skip
+"""Columns of a read that are left out unless the option ``columns`` names them."""
+
+MORE_TYPES: Final[Mapping[str, DataType]] = {column.name: column.type for column in MORE_COLUMNS}
 
 RECORD_COLUMNS: Final[Mapping[str, DataType]] = {column.name: column.type for column in COLUMNS}
 READERS: Final[Mapping[str, Read]] = {column.name: column.read for column in COLUMNS if column.read is not None}

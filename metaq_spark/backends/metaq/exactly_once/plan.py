@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -12,8 +13,11 @@ from metaq_spark.backends.metaq.exactly_once.history import NO_GAPS, GapRule
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName, named_write, single_write
 from metaq_spark.backends.metaq.exactly_once.participants import Participants, shared_participants
 from metaq_spark.backends.metaq.options import SinkOptions
-from metaq_spark.errors import BatchSuperseded, ExactlyOnceError
+from metaq_spark.errors import BatchSuperseded, ExactlyOnceError, FullRefreshRefused
 from metaq_spark.sink.backend import BATCH_ID, QUERY_ID
+
+_FLOW: Final = re.compile(r".*/_checkpoints/(?:[^/]+/){2,}(\d+)/?")
+"""The checkpoint of a flow below the ``storage`` of its pipeline: target, flow, and how often it was refreshed."""
 
 RUN_ID: Final = "spark.jobGroup.id"
 """Of a streaming query, the job group is its run."""
@@ -37,6 +41,8 @@ class TransactionPlan:
     """Whether a batch that was written before may be repeated with other rows, which are dropped then."""
     gaps: GapRule = NO_GAPS
     """Which batches may be unknown to the brokers."""
+    refreshed: str | None = None
+    """The checkpoint of a flow of a pipeline that a full refresh has made, if its first batch is refused."""
 
 
 def plan_transaction(
@@ -56,7 +62,10 @@ def plan_transaction(
     gone = options.gone_brokers or frozenset()
     gaps = GapRule(options.missing_batches, options.checkpoint_location, options.finds_brokers, gone)
     if streaming:
-        return TransactionPlan(participants, timeout_s_max=timeout_s_max, accept_repeated=accept, gaps=gaps)
+        refreshed = refreshed_flow(options.checkpoint_location) if options.full_refresh == "refuse" else None
+        return TransactionPlan(
+            participants, timeout_s_max=timeout_s_max, accept_repeated=accept, gaps=gaps, refreshed=refreshed
+        )
     if options.txn_app_id is None or options.txn_version is None:
         return TransactionPlan(participants, single_write(), single=True, timeout_s_max=timeout_s_max)
     batch = named_write(options.txn_app_id, options.txn_version)
@@ -77,6 +86,7 @@ def batch_of_task(plan: TransactionPlan, local_property: Callable[[str], str | N
 
     Raises:
         ExactlyOnceError: Spark does not tell, or it is a write in ``foreachBatch`` without a name.
+        FullRefreshRefused: It is the first one after a full refresh of a pipeline.
     """
     query, batch_id = local_property(QUERY_ID), local_property(BATCH_ID)
     if plan.single and batch_id is not None:
@@ -88,4 +98,17 @@ def batch_of_task(plan: TransactionPlan, local_property: Callable[[str], str | N
         return plan.batch
     if query is None or batch_id is None:
         raise ExactlyOnceError(f"this Spark does not tell its tasks {QUERY_ID} and {BATCH_ID}, which name the batch")
-    return BatchName(query, int(batch_id))
+    name = BatchName(query, int(batch_id))
+    if plan.refreshed is not None and name.batch_id == 0:
+        raise FullRefreshRefused(plan.refreshed)
+    return name
+
+
+def refreshed_flow(checkpoint: str | None) -> str | None:
+    """Return the checkpoint's location if it belongs to a flow of a declarative pipeline that was refreshed in full.
+
+    Spark gives such a flow a new checkpoint, so it is a new query, and nothing else tells it from one. Spark's name for
+    the folder is not documented; a location of another form is taken for an ordinary query's.
+    """
+    found = None if checkpoint is None else _FLOW.fullmatch(checkpoint)
+    return checkpoint if found is not None and int(found[1]) > 0 else None

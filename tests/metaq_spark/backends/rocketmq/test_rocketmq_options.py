@@ -134,7 +134,8 @@ def test_habits_point_to_options_that_are_there() -> None:
         for sentence in (advice,) if isinstance(advice, str) else advice:
             for name in re.findall(r"\buse (?:a )?(\w+)", sentence):
                 assert name in names, sentence
-    assert {option.name.lower() for option in OPTIONS} & HABITS.keys() == {"subscribe", "topic"}  # the wrong way round
+    both_ways = {option.name.lower() for option in OPTIONS} & HABITS.keys()
+    assert both_ways == {"mode", "subscribe", "topic"}  # the wrong way round
 
 
 def test_a_write_that_cannot_be() -> None:

@@ -18,10 +18,16 @@ from metaq_spark.backends.metaq.exactly_once.identity import (
     single_write,
     superseded,
 )
-from metaq_spark.backends.metaq.exactly_once.plan import BATCH_ID, QUERY_ID, TransactionPlan, batch_of_task
+from metaq_spark.backends.metaq.exactly_once.plan import (
+    BATCH_ID,
+    QUERY_ID,
+    TransactionPlan,
+    batch_of_task,
+    refreshed_flow,
+)
 from metaq_spark.backends.metaq.exactly_once.task import branch_limits
 from metaq_spark.backends.metaq.options import parse_sink_options
-from metaq_spark.errors import BatchSuperseded, BranchLost, ExactlyOnceError
+from metaq_spark.errors import BatchSuperseded, BranchLost, ExactlyOnceError, FullRefreshRefused
 from metaq_spark.options.table import Use
 
 QUERY = "c0ffee00-0000-4000-8000-000000000001"
@@ -172,3 +178,28 @@ def test_a_branch_is_prepared_long_before_its_broker_gives_it_up(
 )
 def test_errors_survive_the_way_to_the_driver(error: Exception) -> None:
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "refreshed"),
+    [
+        (None, False),
+        ("checkpoints/orders/3", False),
+        ("file:///data/shop/_checkpoints/to_orders/copy/0", False),
+        ("file:///data/shop/_checkpoints/to_orders/copy/1", True),
+        ("s3a://bucket/shop/_checkpoints/to_orders/copy/12/", True),
+        ("/data/_checkpoints/1", False),
+    ],
+)
+def test_a_flow_of_a_pipeline_that_was_refreshed(checkpoint: str | None, refreshed: bool) -> None:
+    found = refreshed_flow(checkpoint)
+    assert found == (checkpoint if refreshed else None)
+    plan = TransactionPlan({}, refreshed=found)
+    later = {QUERY_ID: "q", BATCH_ID: "1"}
+    assert batch_of_task(plan, later.get) == BatchName("q", 1)
+    first = later | {BATCH_ID: "0"}
+    if refreshed:
+        with pytest.raises(FullRefreshRefused, match="set the sink's option fullRefresh to write"):
+            batch_of_task(plan, first.get)
+    else:
+        assert batch_of_task(plan, first.get) == BatchName("q", 0)
