@@ -30,6 +30,8 @@ from metaq_spark.errors import (
     BatchesMissing,
     BatchSuperseded,
     BranchLost,
+    FullRefreshRefused,
+    MalformedValue,
     ParticipantMissing,
     ReadFailed,
     WriteFailed,
@@ -45,6 +47,7 @@ OF_SPARK = (
     "JAVA_HOME is not set",
     "Cannot run program",
     "Missing Python executable",
+    "... does not support Update mode",
 )
 
 
@@ -223,6 +226,8 @@ SCENARIOS: dict[str, Callable[[], object]] = {
     "participant": raised(ParticipantMissing(7, "the option brokers (b0:1)")),
     "no answer": raised(DeadlineExceeded(ADDRESSES[0], "get", 30.0)),
     "damage": damaged,
+    "full refresh": raised(FullRefreshRefused("file:/data/_checkpoints/sink/flow/1")),
+    "malformed": raised(MalformedValue("orders/0-0", 20, 'its field id is "x", which is no int')),
     "row": write({"value": [b"a", None]}),
     "wrong clock": raised(BrokerError(ADDRESSES[0], "put", 500, "put message failed.Detail:the clock shows 2099")),
     "clock that jumped": raised(BrokerError(ADDRESSES[0], "put", 500, "x, the clock has jumped to 2099-01-01")),
