@@ -39,8 +39,8 @@ class Accidents:
         kinds = self._random.choices(_KINDS, _WEIGHTS, k=count)
         for kind in kinds:
             self._all.schedule.after(self._random.randint(100_000, CHAOS_US), self._happen, kind)
-        for _ in range(2):
-            self._all.schedule.after(self._random.randint(0, CHAOS_US), self._copy_disk, self._member())
+        for _ in range(3):
+            self._all.schedule.after(self._random.randint(0, CHAOS_US // 2), self._copy_disk, self._member())
 
     def _happen(self, kind: Callable[[Accidents], None]) -> None:
         self._all.checker.accidents += 1
@@ -168,13 +168,15 @@ class Accidents:
             delay = self._random.randint(20_000, 250_000)
             for other in members:
                 if other is not master:
-                    self._all.network.cut(master.number, other.number)
+                    self._all.network.cut(master.number, other.number, for_good=True)
                     direction = master.number, other.number
                     self._all.schedule.after(delay + 100_000, self._all.network.cuts.discard, direction)
             self._all.schedule.after(delay, partial(self._kill_member, master, power=False))
 
         self._all.zookeeper.on_growth = grown
-        self._kill_member(self._member(), power=False)
+        followers = [each for each in members if each.core is not None and each.core.role is not PairRole.MASTER]
+        if followers:
+            self._kill_member(self._random.choice(followers), power=False)
 
     def _end_session(self) -> None:
         member = self._master_or_any()
@@ -236,7 +238,7 @@ class Accidents:
             self._replace(member, Disk(f"u{member.number}.{self._random.getrandbits(16):04x}"))
 
     def _put_disk_back(self) -> None:
-        member, zookeeper = self._member(), self._all.zookeeper
+        member, zookeeper = self._master_or_any(), self._all.zookeeper
         copies = self._copies.get(member.number, ())
         if not copies or not self._may_lose(member) or zookeeper.stored is None:
             return
@@ -277,7 +279,7 @@ class Accidents:
 
     def _change_streams(self) -> None:
         for member in self._all.members:
-            if member.serving is not None and member.serving.gate_is_open and member.is_alive:
+            if member.serving is not None and member.serving.takes_puts and member.is_alive:
                 member.after(0, member.change_stream, "t-1")
 
     def _wrong_hint(self) -> None:
@@ -297,13 +299,13 @@ _WEIGHTED: tuple[tuple[Callable[[Accidents], None], int], ...] = (
     (Accidents._lose_power, 8),
     (Accidents._kill_all, 4),
     (Accidents._kill_at_action, 10),
-    (Accidents._kill_in_a_cut, 4),
+    (Accidents._kill_in_a_cut, 6),
     (Accidents._freeze, 10),
     (Accidents._jump, 3),
     (Accidents._cut, 12),
     (Accidents._slow_network, 3),
     (Accidents._isolate, 6),
-    (Accidents._lose_a_growth, 4),
+    (Accidents._lose_a_growth, 8),
     (Accidents._cut_from_zookeeper, 8),
     (Accidents._stop_zookeeper, 3),
     (Accidents._lose_answers, 6),
@@ -313,7 +315,7 @@ _WEIGHTED: tuple[tuple[Callable[[Accidents], None], int], ...] = (
     (Accidents._fill_disk, 2),
     (Accidents._fail_syncs, 4),
     (Accidents._empty_disk, 3),
-    (Accidents._put_disk_back, 5),
+    (Accidents._put_disk_back, 10),
     (Accidents._switch, 3),
     (Accidents._leave, 1),
     (Accidents._change_streams, 2),

@@ -38,7 +38,7 @@ class Serving:
         when_ready: Callable[[Callable[[], None]], None],
     ) -> None:
         self._disk, self._clock, self._append, self._when_ready = disk, clock, append, when_ready
-        self.is_over = False
+        self.is_over = self.has_recovered = False
         self.gate_is_open = False
         self.readable: dict[str, int] = {}
         self.waiting: dict[str, list[Waiting]] = {}
@@ -112,8 +112,13 @@ class Serving:
 
     # ---- exactly-once batches
 
+    @property
+    def takes_puts(self) -> bool:
+        return self.gate_is_open and self.has_recovered
+
     def recover(self) -> None:
-        """Read the journal; everything that is stored here is confirmed."""
+        """Read the journal; everything that is stored here is confirmed. No client is served before."""
+        self.has_recovered = True
         for record in self._disk.streams[JOURNAL].records:
             kind, batch, *choice = record.content
             assert isinstance(batch, int)

@@ -60,7 +60,7 @@ class Producer(Client):
 
     def _put(self, member: SimulatedMember, stream: str, serial: int) -> None:
         serving = member.serving
-        if serving is None or not serving.gate_is_open or member.disk.is_full or stream not in member.disk.streams:
+        if serving is None or not serving.takes_puts or member.disk.is_full or stream not in member.disk.streams:
             self.look_elsewhere()
             return
 
@@ -129,7 +129,7 @@ class Query(Client):
 
     def _decide(self, member: SimulatedMember, batch: int, attempt: int) -> None:
         serving = member.serving
-        if serving is None or not serving.gate_is_open or not {JOURNAL, ROWS} <= member.disk.streams.keys():
+        if serving is None or not serving.takes_puts or not {JOURNAL, ROWS} <= member.disk.streams.keys():
             return
 
         def answer(choice: object) -> None:

@@ -108,9 +108,11 @@ class Network:
                 delay, reason = (SILENCE_US, "silence") if is_silent else (500, "reset")
                 self._schedule.after(delay, self._notice, connection, other, reason)
 
-    def cut(self, one: int, other: int) -> None:
-        """Lose what ``one`` sends to ``other``, from now on."""
+    def cut(self, one: int, other: int, *, for_good: bool = False) -> None:
+        """Lose what ``one`` sends to ``other``, from now on; ``for_good``: nothing of it comes later."""
         self.cuts.add((one, other))
         for connection in self._connections.values():
             if {one, other} == set(connection.ends) and not connection.closed >= set(connection.ends):
                 self._lose(connection, other)
+                if for_good:
+                    connection.dropped.add(other)

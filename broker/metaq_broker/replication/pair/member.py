@@ -108,6 +108,7 @@ class PairMember:
         self._others_blank = False
         self._outvoted_by = 0
         self._leaves = False
+        self._early_links: list[int] = []
         self._ticks = 0
         self._hello: tuple[int, PairHello] | None = None
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -388,6 +389,9 @@ class PairMember:
             uuid, min_in_sync = self._identity.uuid, self._settings.min_in_sync
             self._leading = Leading(uuid, self.epoch, self._logs, self._outbox, min_in_sync)
         self._leading.begin(event.epoch, event.starts)
+        early, self._early_links = self._early_links, []
+        for link in early:
+            self._link_up(events.LinkUp(link))
         self._decide()
 
     def _fence(self, reason: str) -> None:
@@ -494,13 +498,17 @@ class PairMember:
             self._following.follow(link, hello.epoch, hello.master, welcome)
 
     def _link_up(self, event: events.LinkUp) -> None:
-        if self._leading is not None and not self._has_won and self.record is not None:
+        if self._has_won:
+            self._early_links.append(event.link)  # greeted once the epoch has begun
+        elif self._leading is not None and self.record is not None:
             self._leading.link_up(event.link, self.record, self._version)
 
     def _link_down(self, event: events.LinkDown) -> None:
         if self._leading is not None:
             self._leading.link_down(event.link)
             self._decide()
+        if event.link in self._early_links:
+            self._early_links.remove(event.link)
         if self._following.link == event.link:
             self._following.stop()
         if self._hello is not None and self._hello[0] == event.link:
