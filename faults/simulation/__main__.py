@@ -1,4 +1,4 @@
-"""Run histories: ``python -m faults.simulation --seeds 1000 [--first N] [--trace SEED]``."""
+"""Run histories: ``python -m faults.simulation --seeds 1000 [--first N] [--trace SEED] [--mistakes]``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,19 @@ import sys
 import time
 
 from faults.simulation.history import run_history
+from faults.simulation.mistakes import MISTAKES, first_failure
+
+
+def print_mistakes(seeds: int) -> int:
+    """Print a row for each planted mistake; return how many were not found."""
+    missing = 0
+    for name, mistake in MISTAKES.items():
+        outcome = first_failure(mistake, seeds)
+        missing += outcome is None
+        violation = None if outcome is None else outcome.violation
+        seed = "none" if outcome is None else outcome.seed
+        print(f"| {name} | {mistake.effect} | {seed} | {violation.number if violation else '-'} |", flush=True)
+    return missing
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -15,7 +28,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--trace", type=int, default=None, metavar="SEED", help="print the history of one seed")
     parser.add_argument("--failures", type=int, default=1, help="stop after so many failing seeds")
+    parser.add_argument(
+        "--mistakes", action="store_true", help="plant mistakes, and print the table of docs/testing.md"
+    )
     options = parser.parse_args(arguments)
+    if options.mistakes:
+        return print_mistakes(options.seeds)
     if options.trace is not None:
         outcome = run_history(options.trace, has_trace=True)
         print("\n".join(outcome.lines))

@@ -72,10 +72,13 @@ class Accidents:
         for member in self._all.members:
             self._kill_member(member, power=power)
 
-    def _kill_member(self, member: SimulatedMember, *, power: bool) -> None:
+    def _kill_member(self, member: SimulatedMember, *, power: bool, away: int | None = None) -> None:
         member.kill(power=power)
         member.refused_until = 0 if power else self._all.schedule.now + 10_000_000
-        self._start_again(member)
+        if away is None:
+            self._start_again(member)
+        else:
+            self._all.schedule.after(away, member.start)
 
     def _start_again(self, member: SimulatedMember) -> None:
         self._all.schedule.after(self._random.choice((1_000, 30_000, 300_000, 1_000_000, 2_500_000)), member.start)
@@ -165,15 +168,17 @@ class Accidents:
             if master is None:
                 return
             self._note(f"the set has grown, {master.name} is not told, and sends nothing any more")
+            self._all.network.slowness = 1
             delay = self._random.randint(20_000, 250_000)
             for other in members:
                 if other is not master:
                     self._all.network.cut(master.number, other.number, for_good=True)
                     direction = master.number, other.number
                     self._all.schedule.after(delay + 100_000, self._all.network.cuts.discard, direction)
-            self._all.schedule.after(delay, partial(self._kill_member, master, power=False))
+            self._all.schedule.after(delay, partial(self._kill_member, master, power=False, away=1_000_000))
 
         self._all.zookeeper.on_growth = grown
+        self._all.network.slowness = 10
         followers = [each for each in members if each.core is not None and each.core.role is not PairRole.MASTER]
         if followers:
             self._kill_member(self._random.choice(followers), power=False)
