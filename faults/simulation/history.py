@@ -89,7 +89,7 @@ class History:
         self._clients = [
             *(Producer(self._all, random.choice((20_000, 60_000, 120_000)), size_max) for _ in range(2)),
             Reader(self._all, 60_000),
-            *(Query(self._all, number, 120_000) for number in range(random.choice((0, 1, 2)))),
+            *(Query(self._all, number, 80_000) for number in range(random.choice((0, 1, 2, 2)))),
         ]
         self.accidents.plan(random.choice((1, 2, 3, 4, 6, 8)))
         schedule.run_until(CHAOS_US)

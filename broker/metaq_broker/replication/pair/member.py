@@ -6,11 +6,11 @@ it has read; it begins the epoch in every stream. The older master cannot acknow
 in its set and refuses, and it cannot change its set, because the record has another version. So safety depends on no
 clock, and on no session.
 
-Only a member of the recorded set may try, and only if its disk is the one that was in the set. A disk that was
-restored from a copy shows itself: the recorded boot is none of its boots, or the recorded epoch is later than its
-promise. A copy that was made during the recorded boot, after the last promise, shows nothing of that kind, and cannot
-be told from the disk itself. Its master detects the loss when it connects, and removes it from the set; if the master
-is lost before, what was acknowledged after the copy was made is lost with it.
+Only a member of the recorded set may try, after it has registered its boot there, and only if its disk is the one that
+was in the set. A disk that was restored from a copy shows itself: the recorded boot is none of its boots, or the
+recorded epoch is later than its promise. A copy that was made during the recorded boot, after the last promise, shows
+nothing of that kind, and cannot be told from the disk itself. Its master detects the loss when it connects, and removes
+it from the set; if the master is lost before, what was acknowledged after the copy was made is lost with it.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class PairMember:
         self.record, self._version = record, version
         self._in_doubt = self._pauses = False
         self.trouble = self._unfitness(record)
-        if self.trouble is None:
+        if self.trouble is None and self._identity.uuid in record.members:
             self._promise(max(self._promised, record.epoch), max(self._seen, record.epoch))
         self._apply(record)
 
@@ -308,7 +308,7 @@ class PairMember:
         if self._unfitness(record) is not None or (self._leaves and uuid in record.in_sync):
             if others := record.in_sync - {uuid}:
                 self._change(replace(record.registering(uuid, self._entry), in_sync=others))
-        elif self._may_elect(record) and (why := self._reason_to_elect(record)):
+        elif self._may_elect(record) and (why := self._reason_to_elect(record)) is not None:
             self._become_candidate(max(self._promised, record.epoch + 1), why)
         elif entry != self._entry:
             self._register(record)
@@ -317,7 +317,7 @@ class PairMember:
         uuid, address = self._identity.uuid, self._identity.address
         replaced = {key for key, entry in record.members.items() if entry.address == address and key != uuid}
         others = record.members.keys() - replaced - {uuid}
-        if uuid not in record.members and not self._identity.blank and not self._seen:
+        if uuid not in record.members and not self._identity.blank and not self._identity.seen:
             self.trouble = "this member has data of its own, and never belonged to the pair; nothing of it is touched"
         elif len(others) >= self._settings.members_max:
             addresses = ", ".join(sorted(record.members[key].address for key in others))
@@ -334,7 +334,14 @@ class PairMember:
         return self._leading is not None or self._has_won
 
     def _may_elect(self, record: PairRecord) -> bool:
-        is_recorded = self._identity.uuid in record.in_sync and self._unfitness(record) is None
+        """Whether this member is in the set, with this boot.
+
+        So it was fit for the record that was the current one when its boot was registered. What it has read alone may
+        be old, and its own candidacy would make a copied disk seem to know the epoch.
+        """
+        uuid = self._identity.uuid
+        is_recorded = uuid in record.in_sync and record.members[uuid] == self._entry
+        is_recorded = is_recorded and self._unfitness(record) is None
         if self._candidacy is not None:
             is_recorded = is_recorded and record.epoch < self._candidacy and self._reason_to_elect(record) is not None
         return is_recorded and not self._leaves

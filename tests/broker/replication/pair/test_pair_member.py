@@ -1,0 +1,423 @@
+"""The core of a pair, step by step. Numbers (``# I3``) are those of the invariants in docs/replication.md's table."""
+
+from __future__ import annotations
+
+import pytest
+from metaq_broker.log.streams.facts import EpochStart, StreamOrigin
+from metaq_broker.replication.pair import actions, events
+from metaq_broker.replication.pair.actions import PairRole
+from metaq_broker.replication.pair.events import ChangeOutcome
+from metaq_broker.replication.pair.messages import (
+    BeginStreams,
+    ElectYourself,
+    EndsMoved,
+    PairHello,
+    PairRefused,
+    PairWelcome,
+    RunStored,
+    StreamEnds,
+    StreamRun,
+    StreamsBegun,
+    StreamStart,
+)
+from pair_steps import LINK, Steps, T, entry, facts, master, record, slave
+
+UNKNOWN, CONFLICT = ChangeOutcome.UNKNOWN, ChangeOutcome.CONFLICT
+
+
+class TestTheFirstRecord:
+    def test_a_member_with_data_begins_the_pair(self) -> None:
+        steps = Steps().reads(None)
+        assert steps.one(actions.StorePromise).promised == 1
+        change = steps.finishes().one(actions.ChangeRecord)
+        assert (change.version, change.record.master, change.record.in_sync) == (None, "a", {"a"})
+
+    def test_a_blank_member_waits_for_another_blank_one(self) -> None:
+        """Otherwise an empty member could replace the data of the other one."""
+        steps = Steps(blank=True).reads(None)
+        assert steps.done == []
+        assert "waiting for the other member" in (steps.member.trouble or "")
+        assert steps.feed(events.MemberSeen("b", False)).reads(None).done == []
+        steps.feed(events.MemberSeen("b", True)).reads(None)
+        assert steps.kinds == ["RoleChanged", "StorePromise"]
+
+    def test_a_member_of_a_pair_does_not_begin_it_again(self) -> None:
+        """I8: ZooKeeper was emptied; nobody knows who has everything."""
+        steps = Steps(promised=4, seen=3).reads(None)
+        assert steps.done == []
+        assert "knows a master of epoch 3" in (steps.member.trouble or "")
+
+
+class TestRegistration:
+    def test_a_new_member_enters_itself(self) -> None:
+        steps = Steps(uuid="b", blank=True).reads(record(1, "a", "a", members="a"), 3)
+        change = steps.one(actions.ChangeRecord)
+        assert (change.version, change.record.members["b"], change.record.in_sync) == (3, entry("b"), {"a"})
+
+    def test_a_member_with_foreign_data_touches_nothing(self) -> None:
+        steps = Steps(uuid="b").reads(record(1, "a", "a", members="a"), 3)
+        assert steps.all(actions.ChangeRecord) == []
+        assert "never belonged to the pair" in (steps.member.trouble or "")
+        steps.hears(PairHello(1, "a", record(1, "a", "a", members="a"), 3)).finishes()
+        assert steps.sent() == []
+
+    def test_a_third_member_is_refused(self) -> None:
+        steps = Steps(uuid="c", blank=True).reads(record(1, "a", "ab"), 3)
+        assert steps.all(actions.ChangeRecord) == []
+        assert steps.member.trouble == "the pair has its members already: a:1, b:1"
+
+    def test_an_emptied_disk_replaces_the_member_at_its_address(self) -> None:
+        """I8: the old uuid leaves the set with it."""
+        old = record(1, "a", "ab").registering("old", entry("c"), instead_of={"b"})
+        steps = Steps(uuid="c", blank=True).reads(old, 3)
+        change = steps.one(actions.ChangeRecord)
+        assert change.record.members.keys() == {"a", "c"}
+        assert change.record.in_sync == {"a"}
+
+    def test_the_only_disk_in_sync_is_not_replaced(self) -> None:
+        """I8."""
+        alone = record(2, "old", ("old",), members=("old",)).registering("old", entry("c"))
+        steps = Steps(uuid="c", blank=True).reads(alone, 3)
+        assert steps.all(actions.ChangeRecord) == []
+        assert "the only member in sync" in (steps.member.trouble or "")
+
+    def test_a_restarted_member_registers_its_boot_and_stays_in_the_set(self) -> None:
+        steps = Steps(uuid="b", boots=("1", "2"), promised=1, seen=1).reads(record(1, "a", "ab"), 3)
+        change = steps.one(actions.ChangeRecord)
+        assert change.record.members["b"].boot == "2"
+        assert change.record.in_sync == {"a", "b"}
+
+
+class TestElection:
+    def test_promise_then_record_then_epoch_then_serve(self) -> None:
+        """I3: each step begins when the one before is durable."""
+        steps = slave().feed(events.MasterLost("a", "connection refused"))
+        assert steps.kinds == ["ReadRecord"]
+        steps.reads(record(1, "a", "ab"), 5)
+        assert steps.kinds == ["RoleChanged", "StorePromise"]
+        change = steps.finishes().one(actions.ChangeRecord)
+        assert (change.version, change.record.epoch, change.record.in_sync) == (5, 2, {"b"})
+        assert steps.changed(6).kinds == ["StorePromise", "BeginEpoch"]
+        assert steps.member.role is PairRole.CANDIDATE
+        steps.feed(events.EpochBegun(2, {T: 0}))
+        assert steps.one(actions.RoleChanged).role is PairRole.MASTER
+
+    def test_a_write_under_way_is_awaited_and_not_acknowledged(self) -> None:
+        """I1: the new epoch begins behind everything that the old master may count."""
+        steps = slave().hears(StreamRun(1, T, 0, 10, b"x"))
+        write = steps.one(actions.WriteRun)
+        steps.feed(events.MasterLost("a", "")).reads(record(1, "a", "ab"), 5).finishes()
+        assert steps.all(actions.ChangeRecord) == []
+        steps.feed(events.DiskDone(write.number))
+        assert steps.kinds == ["ChangeRecord"]
+
+    def test_a_candidate_refuses_the_older_master(self) -> None:
+        """I3: so the older master cannot acknowledge any more."""
+        steps = slave().feed(events.MasterLost("a", "")).reads(record(1, "a", "ab"), 5)
+        steps.hears(StreamRun(1, T, 0, 10, b"x"))
+        assert steps.sent() == [PairRefused(2)]
+        assert steps.hears(PairHello(1, "a", record(1, "a", "ab"), 5), 2).sent(2) == [PairRefused(2)]
+
+    @pytest.mark.parametrize("epoch", [2, 3])
+    def test_whoever_loses_the_election_follows_who_won(self, epoch: int) -> None:
+        """I3: two elect at once; one compare-and-set wins."""
+        steps = slave().feed(events.MasterLost("a", "")).reads(record(1, "a", "ab"), 5).finishes()
+        assert steps.answered(CONFLICT).kinds == ["ReadRecord"]
+        steps.reads(record(epoch, "a", "a"), 6)
+        assert steps.member.role is PairRole.LEARNER
+        assert steps.all(actions.ChangeRecord) == []
+        steps.finishes().hears(PairHello(epoch, "a", record(epoch, "a", "a"), 6), 2).finishes()
+        assert steps.member.role is PairRole.LEARNER
+        assert steps.member._following.link == 2
+
+    def test_a_change_that_was_none_of_an_election_does_not_end_it(self) -> None:
+        steps = slave().feed(events.MasterLost("a", "")).reads(record(1, "a", "ab"), 5).finishes().answered(CONFLICT)
+        change = steps.reads(record(1, "a", "ab", a="2"), 6).one(actions.ChangeRecord)
+        assert (change.version, change.record.epoch) == (6, 2)
+
+    def test_a_member_out_of_the_set_never_leads(self) -> None:
+        """I8."""
+        steps = slave().reads(record(1, "a", "a"), 6).feed(events.MasterLost("a", "")).reads(record(1, "a", "a"), 6)
+        assert steps.member.role is PairRole.LEARNER
+        assert steps.done == []
+
+    def test_a_restarted_master_leads_in_a_later_epoch_only(self) -> None:
+        """I2: it may have bytes that the other member lacks."""
+        steps = Steps(boots=("1", "2"), promised=3, seen=3, streams={T: facts(10, (3, 0))})
+        steps.reads(record(3, "a", "ab"), 7)
+        assert steps.one(actions.ChangeRecord).record == record(3, "a", "ab", a="2"), "first it registers its boot"
+        assert steps.changed(8).one(actions.StorePromise).promised == 4
+        change = steps.finishes().one(actions.ChangeRecord)
+        assert (change.record.epoch, change.record.in_sync, change.record.members["a"].boot) == (4, {"a"}, "2")
+
+    def test_a_record_of_its_own_older_boot_is_not_its_victory(self) -> None:
+        """I3: the boot before had won with the same epoch, and may have written in it."""
+        steps = Steps(boots=("1", "2"), promised=4, seen=3).reads(record(3, "a", "ab", a="2"), 7)
+        assert steps.one(actions.ChangeRecord).record.epoch == 4
+        steps.answered(CONFLICT).reads(record(4, "a", "a"), 8)
+        assert steps.all(actions.BeginEpoch) == []
+        assert steps.one(actions.ChangeRecord).record == record(4, "a", "a", a="2")
+        assert steps.changed(9).finishes().one(actions.ChangeRecord).record.epoch == 5
+
+    def test_a_master_that_left_the_set_is_replaced_without_a_hint(self) -> None:
+        steps = slave().reads(record(1, "a", "b"), 6)
+        assert steps.member.role is PairRole.CANDIDATE
+
+
+class TestLostAnswers:
+    def test_an_election_that_was_stored(self) -> None:
+        steps = slave().feed(events.MasterLost("a", "")).reads(record(1, "a", "ab"), 5).finishes()
+        assert steps.answered(UNKNOWN).kinds == ["ReadRecord"]
+        assert "BeginEpoch" in steps.reads(record(2, "b", "b"), 6).kinds
+
+    def test_an_election_that_was_not_stored_yet(self) -> None:
+        """The same version says nothing: the change may still arrive. Another change of it ends the doubt."""
+        steps = slave().feed(events.MasterLost("a", "")).reads(record(1, "a", "ab"), 5).finishes().answered(UNKNOWN)
+        assert steps.reads(record(1, "a", "ab"), 5).done == []
+        assert steps.feed(events.Tick()).kinds == ["ReadRecord"]
+        assert steps.reads(record(1, "a", "ab"), 5).one(actions.ChangeRecord).version == 5
+
+    def test_a_growth_keeps_both_sets_until_a_later_version_is_read(self) -> None:
+        """I1: whichever set is stored, each of its members has what is acknowledged."""
+        steps = grown(master())
+        steps.answered(UNKNOWN).reads(record(2, "a", "a"), 1)
+        assert steps.feed(events.BytesSynced(T, 10)).all(actions.MoveReadableEnd) == []
+        steps.feed(events.LinkDown(LINK, "reset"), events.Tick()).reads(record(2, "a", "a"), 1)
+        assert steps.all(actions.MoveReadableEnd) == []
+        assert steps.one(actions.ChangeRecord).record.in_sync == {"a"}
+        assert steps.changed(2).one(actions.MoveReadableEnd).end == 10
+
+    def test_an_older_version_is_ignored(self) -> None:
+        steps = master()
+        steps.reads(record(1, "a", "ab"), 0)
+        assert steps.member.role is PairRole.MASTER
+        assert steps.member.in_sync == {"a"}
+
+
+def grown(steps: Steps) -> Steps:
+    """Member ``b`` has everything, and the master has proposed the set with it."""
+    steps.welcomed_by("b", 0)
+    steps.hears(StreamsBegun(steps.member.epoch, {T: steps.member._logs[T].written}))
+    assert steps.one(actions.ChangeRecord).record.in_sync == {"a", "b"}
+    return steps
+
+
+class TestAcknowledging:
+    def test_alone_what_is_durable_is_readable(self) -> None:
+        steps = master().feed(events.BytesWritten(T, 10))
+        assert steps.done == []
+        assert steps.feed(events.BytesSynced(T, 10)).one(actions.MoveReadableEnd) == actions.MoveReadableEnd(T, 10)
+
+    def test_a_member_is_waited_for_before_it_is_in_the_set(self) -> None:
+        """I1."""
+        steps = grown(master()).feed(events.BytesSynced(T, 10))
+        assert steps.kinds == ["SendRun"]
+        steps.changed(2)
+        assert steps.all(actions.MoveReadableEnd) == []
+        assert steps.hears(RunStored(2, T, 10)).one(actions.MoveReadableEnd).end == 10
+
+    def test_a_lost_member_is_waited_for_until_the_set_is_smaller(self) -> None:
+        """I1: shrink first, acknowledge afterwards."""
+        steps = grown(master()).changed(2).feed(events.BytesSynced(T, 10))
+        steps.feed(events.LinkDown(LINK, "reset"))
+        assert steps.one(actions.ChangeRecord).record.in_sync == {"a"}
+        assert steps.all(actions.MoveReadableEnd) == []
+        assert steps.changed(3).one(actions.MoveReadableEnd).end == 10
+
+    def test_with_two_required_the_gate_closes_before_the_end_moves(self) -> None:
+        """What waits is refused, and acknowledged by nobody."""
+        steps = master(min_in_sync=2)
+        assert steps.one(actions.GateMoved).open is False
+        steps = grown(steps).changed(2)
+        assert steps.one(actions.GateMoved).open is True
+        steps.feed(events.BytesSynced(T, 10), events.LinkDown(LINK, "reset")).changed(3)
+        assert steps.kinds[:2] == ["GateMoved", "MoveReadableEnd"]
+        assert steps.one(actions.GateMoved) == actions.GateMoved(False, "1 of 2 required members are in sync")
+
+    def test_acknowledgements_of_another_epoch_or_link_count_for_nothing(self) -> None:
+        steps = grown(master()).changed(2).feed(events.BytesSynced(T, 10))
+        assert steps.hears(RunStored(1, T, 10)).done == []
+        assert steps.hears(RunStored(2, T, 10), link=9).done == []
+
+    def test_a_new_stream_is_waited_for_too(self) -> None:
+        steps = grown(master()).changed(2).feed(events.StreamAdded(facts(0, name="u-0")))
+        (begin,) = steps.sent()
+        assert isinstance(begin, BeginStreams)
+        assert not begin.complete
+        assert steps.feed(events.BytesSynced("u-0", 7), events.Tick()).all(actions.ChangeRecord) == []
+        assert steps.hears(StreamsBegun(2, {"u-0": 0})).one(actions.SendRun).end == 7
+        assert steps.hears(RunStored(2, "u-0", 7)).one(actions.MoveReadableEnd).end == 7
+
+    def test_a_member_that_comes_back_with_less_leaves_the_set(self) -> None:
+        """I8: its disk is another one, whatever it says."""
+        steps = grown(master()).changed(2).feed(events.BytesSynced(T, 10)).hears(RunStored(2, T, 10))
+        steps.welcomed_by("b", 0, link=2)
+        assert steps.one(actions.ChangeRecord).record.in_sync == {"a"}
+
+    def test_a_member_joins_only_with_the_boot_that_it_has_registered(self) -> None:
+        """I8: its next start finds out that the record means this disk."""
+        steps = master().welcomed_by("b", 0, boot="2").hears(StreamsBegun(2, {T: 0}))
+        assert steps.all(actions.ChangeRecord) == []
+        steps.reads(record(2, "a", "a", b="2"), 2)
+        assert steps.one(actions.ChangeRecord).record.in_sync == {"a", "b"}
+
+
+class TestFollowing:
+    def test_a_welcome_waits_for_the_promise(self) -> None:
+        steps = Steps(uuid="b", promised=1, seen=1).reads(record(1, "a", "ab"), 5)
+        steps.hears(PairHello(3, "a", record(3, "a", "a"), 8))
+        assert steps.sent() == []
+        (welcome,) = steps.finishes().sent()
+        assert isinstance(welcome, PairWelcome)
+        assert (welcome.epoch, welcome.uuid, welcome.boot) == (3, "b", "1")
+
+    def test_a_welcome_waits_for_what_is_being_written(self) -> None:
+        """Its ends are those that the next master compares."""
+        steps = slave().hears(StreamRun(1, T, 0, 10, b"x"))
+        write = steps.one(actions.WriteRun)
+        steps.feed(events.LinkDown(LINK, "reset")).hears(PairHello(1, "a", record(1, "a", "ab"), 5), 2)
+        assert steps.sent(2) == []
+        (welcome,) = steps.feed(events.DiskDone(write.number)).sent(2)
+        assert isinstance(welcome, PairWelcome)
+        assert welcome.streams[T].end == 10
+
+    def test_what_is_durable_is_acknowledged(self) -> None:
+        steps = slave().hears(StreamRun(1, T, 0, 10, b"x"))
+        assert steps.sent() == []
+        assert steps.finishes().sent() == [RunStored(1, T, 10)]
+
+    def test_a_gap_ends_the_connection(self) -> None:
+        """I2."""
+        steps = slave().hears(StreamRun(1, T, 5, 10, b"x"))
+        assert steps.kinds == ["CloseLink"]
+        assert steps.hears(StreamRun(1, T, 0, 5, b"x")).done == []
+
+    def test_an_older_connection_is_not_heard_any_more(self) -> None:
+        steps = slave().hears(PairHello(1, "a", record(1, "a", "ab"), 5), 2)
+        assert steps.hears(StreamRun(1, T, 0, 10, b"x")).done == []
+
+    def test_a_tail_is_cut_before_the_epochs_are_adopted(self) -> None:
+        """I6."""
+        steps = Steps(uuid="b", promised=1, seen=1, streams={T: facts(30, (1, 0)), "u-0": facts(5, name="u-0")})
+        steps.reads(record(2, "a", "a"), 5).finishes().hears(PairHello(2, "a", record(2, "a", "a"), 5))
+        start = StreamStart(StreamOrigin(T, "i", 0), (EpochStart(1, 0), EpochStart(2, 20)), 20)
+        steps.hears(BeginStreams(2, {T: start}, complete=True))
+        assert steps.kinds == ["CutStreams", "AdoptStreams"]
+        assert steps.one(actions.CutStreams).cuts == {T: 20, "u-0": None}
+        assert steps.finishes().sent() == [StreamsBegun(2, {T: 20})]
+
+    def test_what_was_confirmed_is_never_cut(self) -> None:
+        """I6: such a master must have lost data."""
+        steps = slave().hears(StreamRun(1, T, 0, 30, b"x")).finishes().hears(EndsMoved(1, {T: StreamEnds(0, 30)}))
+        steps.hears(PairHello(2, "a", record(2, "a", "a"), 6), 2).finishes()
+        start = StreamStart(StreamOrigin(T, "i", 0), (EpochStart(1, 0), EpochStart(2, 20)), 20)
+        steps.hears(BeginStreams(2, {T: start}, complete=True), 2)
+        assert steps.kinds == ["CloseLink"]
+        assert steps.member._following.trouble == "t-0 is confirmed up to 30, and its master has it up to 20 only"
+
+
+class TestLostData:
+    def test_a_copy_of_an_older_boot_leaves_the_set(self) -> None:
+        """I8: the record has a boot that this disk does not know, however often it was started since."""
+        steps = Steps(uuid="b", boots=("1", "2x", "3x"), promised=1, seen=1).reads(record(1, "a", "ab", b="2"), 5)
+        change = steps.one(actions.ChangeRecord)
+        assert change.record.in_sync == {"a"}
+        assert change.record.members["b"].boot == "3x"
+
+    def test_a_copy_from_before_the_epoch_leaves_the_set(self) -> None:
+        """I8: who was in the set of epoch 4 has promised it."""
+        steps = Steps(uuid="b", promised=3, seen=3).reads(record(4, "a", "ab"), 5)
+        assert steps.one(actions.ChangeRecord).record.in_sync == {"a"}
+        assert steps.all(actions.StorePromise) == [], "the next start could not tell any more"
+
+    def test_a_copy_does_not_stand_for_election_on_an_old_record(self) -> None:
+        """I8: its own candidacy would raise its promise to the epoch that it does not know."""
+        steps = Steps(uuid="b", boots=("1", "2"), promised=2, seen=2).reads(record(2, "a", "b"), 5)
+        assert steps.all(actions.StorePromise) == []
+        assert steps.answered(CONFLICT).reads(record(3, "b", "ab"), 7).one(actions.ChangeRecord).record.in_sync == {"a"}
+
+    def test_it_follows_nobody_before_it_has_left(self) -> None:
+        steps = Steps(uuid="b", promised=3, seen=3).reads(record(4, "a", "ab"), 5)
+        assert steps.hears(PairHello(4, "a", record(4, "a", "ab"), 5)).done == []
+        steps.changed(6)
+        (welcome,) = steps.finishes().sent()
+        assert isinstance(welcome, PairWelcome)
+
+    def test_the_only_one_in_the_set_does_nothing(self) -> None:
+        steps = Steps(uuid="b", promised=3, seen=3).reads(record(4, "b", "b"), 5)
+        assert steps.done == [] or steps.kinds == ["RoleChanged"]
+        assert "this data folder is a copy" in (steps.member.trouble or "")
+
+    @pytest.mark.parametrize(("in_sync", "role"), [("ab", PairRole.LEARNER), ("b", PairRole.CANDIDATE)])
+    def test_damaged_data_lead_only_if_there_are_no_others(self, in_sync: str, role: PairRole) -> None:
+        steps = Steps(uuid="b", promised=4, seen=4, unfit="t-0 is damaged").reads(record(4, "b", in_sync), 5)
+        assert steps.member.role is role
+
+    @pytest.mark.parametrize("found", [record(2, "a", "a"), None])
+    def test_a_zookeeper_that_was_put_back_changes_nothing(self, found: object) -> None:
+        """I3, I8."""
+        steps = master(in_sync="a")
+        steps.feed(events.RecordChanged()).reads(record(1, "a", "ab") if found else None, 0)
+        assert steps.member.role is PairRole.MASTER
+        assert steps.member.trouble is not None
+        assert steps.feed(events.BytesSynced(T, 10)).one(actions.MoveReadableEnd).end == 10
+
+
+class TestFences:
+    def test_a_master_ends_when_another_one_was_elected(self) -> None:
+        steps = master().reads(record(3, "b", "b"), 2)
+        assert steps.one(actions.RoleChanged).role is PairRole.FENCED
+        assert steps.feed(events.BytesSynced(T, 10)).done == []
+
+    def test_a_greeting_of_a_later_master_says_it_too(self) -> None:
+        steps = master().hears(PairHello(3, "b", record(3, "b", "b"), 2), 4)
+        assert steps.one(actions.RoleChanged).role is PairRole.FENCED
+
+    def test_a_greeting_of_an_older_master_is_refused(self) -> None:
+        steps = master().hears(PairHello(1, "b", record(1, "b", "ab"), 0), 4)
+        assert steps.sent(4) == [PairRefused(2)]
+        assert steps.member.role is PairRole.MASTER
+
+    def test_another_process_with_this_data_folder_ends_it(self) -> None:
+        assert master().reads(record(2, "a", "a", a="9"), 2).one(actions.RoleChanged).role is PairRole.FENCED
+
+    def test_a_failed_disk_ends_it(self) -> None:
+        """I2: an offset is written once in an epoch."""
+        assert master().feed(events.DiskFailed("EIO")).one(actions.RoleChanged).role is PairRole.FENCED
+
+    def test_a_member_with_a_later_promise_is_led_in_a_later_epoch(self) -> None:
+        """Its election has failed, and its promise stays."""
+        steps = master().welcomed_by("b", 0).hears(PairRefused(5))
+        steps.reads(record(2, "a", "a"), 1)
+        assert steps.one(actions.StorePromise).promised == 6
+        steps.finishes()
+        assert steps.one(actions.ChangeRecord).record.epoch == 6
+        steps.changed(2)
+        assert steps.kinds == ["StorePromise", "CloseLink", "BeginEpoch"]
+        assert steps.member.role is PairRole.MASTER
+        steps.feed(events.LinkUp(7), events.EpochBegun(6, {T: 0}))
+        assert steps.one(actions.RoleChanged).epoch == 6
+        assert isinstance(steps.sent(7)[0], PairHello), "a link that came up meanwhile"
+
+
+class TestOperators:
+    def test_a_switch_waits_for_the_member_and_takes_no_puts(self) -> None:
+        steps = grown(master()).changed(2).feed(events.BytesSynced(T, 10), events.SwitchAsked())
+        assert steps.one(actions.GateMoved).open is False
+        assert steps.hears(RunStored(2, T, 10)).sent() == [ElectYourself(2)]
+        assert steps.hears(PairRefused(3)).feed(events.Tick()).all(actions.StorePromise) == [], "it lets the other win"
+        assert steps.feed(events.SwitchExpired()).one(actions.GateMoved).open is True
+
+    def test_the_asked_member_elects_itself(self) -> None:
+        steps = slave().hears(ElectYourself(1)).reads(record(1, "a", "ab"), 5)
+        assert steps.one(actions.StorePromise).promised == 2
+
+    def test_leaving_and_joining(self) -> None:
+        steps = slave().feed(events.LeaveAsked())
+        assert steps.kinds == ["CloseLink", "ChangeRecord"]
+        assert steps.one(actions.ChangeRecord).record.in_sync == {"a"}
+        steps.changed(6).hears(PairHello(1, "a", record(1, "a", "a"), 6), 2)
+        welcome = steps.sent(2)[0]
+        assert isinstance(welcome, PairWelcome)
+        assert welcome.joins is False
+        assert steps.feed(events.JoinAsked()).kinds == ["CloseLink"]
