@@ -15,8 +15,10 @@ from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.retention.retention import Retention
+from metaq_broker.log.state.state_stream import StateStream
+from metaq_broker.log.state.state_table import LoopDriver, StateTable
 from metaq_broker.log.streams.epochs import read_epochs
-from metaq_broker.log.streams.stream import PairStream, StreamRefused
+from metaq_broker.log.streams.stream import STATE, PairStream, StreamRefused
 from metaq_broker.log.sync.group_commit import FlushPolicy
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.replication.local import LocalPartitions
@@ -68,10 +70,12 @@ class PairDisk:
         epochs = read_epochs(self.files, self.data) or {}
         self.journal_bytes = journal_bytes
         self.journal = JournalStream.open(self.files, self.clock, self.data / "transactions")
+        self.state = StateStream.open(self.files, self.data / STATE)
         self.transactions: TransactionManager | None = None
         self.streams = LocalStreams(
-            local, self.commit, self.clock, self.retention.remove_before, epochs, [self.journal]
+            local, self.commit, self.clock, self.retention.remove_before, epochs, [self.journal, self.state]
         )
+        self.table: StateTable | None = None
         self.alone = True
         self.events: list[tuple[str, str, int]] = []
         self.answers: list[Refusal | None] = []
@@ -132,6 +136,13 @@ class PairDisk:
             name = f"{topic}-{partition}"
             await until_true(lambda: self.stream(name).durable_end == self.stream(name).end)
 
+    def open_state(self) -> StateTable:
+        """Open the state of RocketMQ's clients, as the broker does when it has been elected."""
+        self.state.hand_over()
+        self.table = StateTable.open(self.files, self.data / STATE, LoopDriver(), stream=self.state)
+        self.state.attach(self.table)
+        return self.table
+
     def bodies(self, name: str = "t-0") -> list[bytes]:
         """Return the messages of a partition that can be read."""
         stream = self.streams.get(name)
@@ -141,7 +152,10 @@ class PairDisk:
     async def close(self, *, clean: bool = True) -> None:
         if self.transactions is not None:
             self.transactions.close()
+        if self.table is not None:
+            self.table.close()
         self.journal.close()
+        self.state.close()
         await self.commit.drain()
         self.commit.stop()
         self.stores.close(clean)

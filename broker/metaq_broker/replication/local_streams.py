@@ -31,7 +31,7 @@ class OwnStream(PairStream, Protocol):
     def prepare(self) -> None:
         """Give a stream without incarnation one, durably (blocking). Raises ``OSError``."""
 
-    async def create(self, origin: StreamOrigin) -> None:
+    async def create(self, origin: StreamOrigin, time_ms: int) -> None:
         """Begin an empty copy, in place of what is there."""
 
     async def repair(self, intention: Intention) -> None:
@@ -173,20 +173,18 @@ class LocalStreams:
 
     async def _create(self, origin: StreamOrigin) -> None:
         """Create an empty copy, unless there is a stream of that incarnation."""
+        other = self._others.get(origin.name)
+        if other is not None:
+            await other.repair(Intention(other.end, 0, self._clock.now_ms(), "-"))
         found = self.get(origin.name)
         here = None if found is None else found.origin
         if here is not None and here.incarnation == origin.incarnation:
-            if origin.name in self._others:
-                intention = Intention(self._others[origin.name].end, 0, self._clock.now_ms(), "-")
-                await self._others[origin.name].repair(intention)
             return
-        other = self._others.get(origin.name)
         if here is not None:
-            raise StreamRefused(
-                origin.name, f"incarnation {here.incarnation} is here, {origin.incarnation} at the leader"
-            )
+            here_and_there = f"incarnation {here.incarnation} is here, {origin.incarnation} at the leader"
+            raise StreamRefused(origin.name, here_and_there)
         if other is not None:
-            await other.create(origin)
+            await other.create(origin, self._clock.now_ms())
             return
         stored_range = StoredRange(origin.start, origin.start, origin.incarnation)
         try:

@@ -71,7 +71,7 @@ class FrontEnd:
         self.address = Address(config.advertised_host or system.host_name, port)
         self._store_host = StoreHost(self.address)
         self._folder = Path(system.data_path)
-        self.state = StateTable.open(parts.files, self._folder / FILE_NAME, LoopDriver())
+        self.state = _open_state(parts, self._folder / FILE_NAME)
         self.standby: Standby | None = None
         self.server: BrokerServer | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -259,6 +259,16 @@ class FrontEnd:
     def needed_from(self, topic: str, partition: int) -> int | None:
         """Return from which offset on messages that wait are needed still, ``None`` where none wait."""
         return self._part.needed_from(topic, partition)
+
+
+def _open_state(parts: FrontEndParts, path: Path) -> StateTable:
+    stream = parts.stream
+    if stream is not None:
+        stream.hand_over()
+    state = StateTable.open(parts.files, path, LoopDriver(), stream=stream)
+    if stream is not None:
+        stream.attach(state)
+    return state
 
 
 def _bind(host: str, config: RocketmqConfig) -> list[socket.socket]:

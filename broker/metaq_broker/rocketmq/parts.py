@@ -13,6 +13,7 @@ from metaq_broker.log.engine.topics import Topics
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.partitions.log_store import KEYS_NAME
 from metaq_broker.log.partitions.partition_log import PartitionLog
+from metaq_broker.log.state.state_stream import StateStream
 from metaq_broker.log.state.state_table import StateTable
 from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
@@ -46,6 +47,8 @@ class FrontEndParts:
     delete_messages: Callable[[str], Awaitable[None]]
     retire: Callable[[], Awaitable[object]]
     slave: Callable[[], tuple[Address, bool] | None]
+    stream: StateStream | None = None
+    """In a pair: the stream of the state file. It has the file until the front end opens it, at an election."""
 
 
 class RemotingUnavailable(StartFailed):

@@ -159,8 +159,8 @@ class JournalStream:
         with contextlib.suppress(OSError):  # a later call tries again
             self._copy.drop_before(start)
 
-    async def create(self, origin: StreamOrigin) -> None:
-        """Begin an empty copy, in place of what is there."""
+    async def create(self, origin: StreamOrigin, time_ms: int) -> None:
+        """Begin an empty copy, in place of what is there: of a journal without records."""
         await self.settled()
         self._copy.begin(origin.incarnation, origin.start)
         self._copy.loss = None

@@ -8,7 +8,7 @@ import pytest
 from metaq_broker.log.engine.outcomes import StorageFailed
 from metaq_broker.log.streams import lost_found
 from metaq_broker.log.streams.facts import EpochStart, StreamOrigin
-from metaq_broker.log.streams.stream import JOURNAL, StreamBytes, StreamDamaged, StreamRefused
+from metaq_broker.log.streams.stream import JOURNAL, STATE, StreamBytes, StreamDamaged, StreamRefused
 from pair_disks import PairDisk, bodies_in, copy, durable, follow, segments
 from waiting import in_loop
 
@@ -94,7 +94,7 @@ async def test_epochs_are_one_write_for_all_streams_and_last(tmp_path: Path) -> 
     for partition in range(4):
         await leader.put(numbered(partition), partition)
     ends = await leader.lead(3)
-    assert ends == {**{f"t-{index}": leader.stream(f"t-{index}").end for index in range(1, 4)}, JOURNAL: 0}
+    assert ends == {**{f"t-{index}": leader.stream(f"t-{index}").end for index in range(1, 4)}, JOURNAL: 0, STATE: 0}
     await leader.put(numbered(1), 1)
     await leader.lead(5)
     await leader.lead(6)  # nothing was written in epoch 5

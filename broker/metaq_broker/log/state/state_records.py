@@ -12,6 +12,10 @@ Big-endian::
     32   4  uint32 CRC-32 of bytes 0..32                     22   1  kind: 1 put, 2 delete
                                                              23   n  key (UTF-8), value
 
+In a pair the state is a replicated stream (``state_stream``), and a file is one generation of it. Its header has
+version 2 and 60 bytes: at 32 the uint64 offset of the file's first byte in the stream, at 40 the stream's incarnation
+(16 bytes), at 56 the CRC-32 of bytes 0..56.
+
 A record's checksum covers the file number, the record's own position (uint64 each) and the bytes from 8 to its end: a
 record is recognised only where it was written, so neither a value that contains a part of a state file nor an old block
 that reappears after a crash can pass for one. Later records of a key replace earlier ones.
@@ -33,9 +37,12 @@ from metaq_broker.log.files.errors import StateDamaged
 
 _MAGIC: Final = b"MetaQSt"
 VERSION: Final = 1
+STREAM_VERSION: Final = 2
 _FILE: Final = struct.Struct(">7sBQQQ")
 _U32: Final = struct.Struct(">I")
 FILE_HEADER_BYTES: Final = _FILE.size + _U32.size
+_STREAM: Final = struct.Struct(">Q16s")
+STREAM_HEADER_BYTES: Final = _FILE.size + _STREAM.size + _U32.size
 
 _MARK: Final = b"StRe"
 _HEAD: Final = struct.Struct(">QIHB")
@@ -56,11 +63,32 @@ class StateContent(NamedTuple):
     cut_bytes: int
 
 
-def encode_state(file_number: int, values: Mapping[str, bytes]) -> bytes:
+class Generation(NamedTuple):
+    """Which part of a replicated stream a file is: from offset ``start`` on, of the stream ``incarnation``."""
+
+    incarnation: str
+    start: int
+
+
+class StateHeader(NamedTuple):
+    """The header of a file; ``size`` is its own, ``named_size`` that of the file when it got its name."""
+
+    file_number: int
+    named_size: int
+    records: int
+    size: int
+    generation: Generation | None
+
+
+def encode_state(file_number: int, values: Mapping[str, bytes], generation: Generation | None = None) -> bytes:
     """Return a whole file with these entries."""
     changes = ((key, value) for key, value in values.items())
-    records, count = encode_changes(file_number, FILE_HEADER_BYTES, 0, changes), len(values)
-    head = _FILE.pack(_MAGIC, VERSION, file_number, FILE_HEADER_BYTES + len(records), count)
+    size = FILE_HEADER_BYTES if generation is None else STREAM_HEADER_BYTES
+    records, count = encode_changes(file_number, size, 0, changes), len(values)
+    version = VERSION if generation is None else STREAM_VERSION
+    head = _FILE.pack(_MAGIC, version, file_number, size + len(records), count)
+    if generation is not None:
+        head += _STREAM.pack(generation.start, bytes.fromhex(generation.incarnation))
     return head + _U32.pack(zlib.crc32(head)) + records
 
 
@@ -85,9 +113,9 @@ def decode_state(path: object, content: bytes) -> StateContent:
     Raises:
         StateDamaged: It is damaged, apart from writes that a crash has torn.
     """
-    file_number, safe_size, records = _read_header(path, content)
+    file_number, safe_size, records, header_bytes, _ = read_header(path, content)
     values: dict[str, bytes] = {}
-    at, count = FILE_HEADER_BYTES, 0
+    at, count = header_bytes, 0
     while at < len(content):
         record = _read_record(file_number, content, at)
         if record is None:
@@ -127,9 +155,9 @@ def salvage_state(path: object, content: bytes) -> StateContent:
     Raises:
         StateDamaged: The header is damaged: records cannot be recognised without the file number.
     """
-    file_number, _, _ = _read_header(path, content)
+    file_number, _, _, header_bytes, _ = read_header(path, content)
     values: dict[str, bytes] = {}
-    at, lost = FILE_HEADER_BYTES, 0
+    at, lost = header_bytes, 0
     while at < len(content):
         record = _read_record(file_number, content, at)
         if record is not None:
@@ -141,6 +169,14 @@ def salvage_state(path: object, content: bytes) -> StateContent:
         lost += following - at
         at = following
     return StateContent(values, lost)
+
+
+def whole_changes(file_number: int, position: int, part: bytes) -> int:
+    """Return the length of the whole, intact records at the front of ``part``, whose first byte is at ``position``."""
+    at = 0
+    while at < len(part) and (record := _read_record(file_number, part, at, position)) is not None:
+        at = record.end
+    return at
 
 
 class _Record(NamedTuple):
@@ -157,17 +193,28 @@ def _apply(values: dict[str, bytes], record: _Record) -> None:
         values[record.key] = record.value
 
 
-def _read_header(path: object, content: bytes) -> tuple[int, int, int]:
+def read_header(path: object, content: bytes) -> StateHeader:
+    """Return the header at the front of ``content``, of the file ``path``.
+
+    Raises:
+        StateDamaged: There is no intact one, or it has an unknown version.
+    """
     if len(content) < FILE_HEADER_BYTES or content[: len(_MAGIC)] != _MAGIC:
         raise StateDamaged(path, 0, "it does not begin as a state file")
     version = content[len(_MAGIC)]
-    if version != VERSION:
-        raise StateDamaged(path, 0, f"its version is {version}, this program knows version {VERSION} only")
-    (checksum,) = _U32.unpack_from(content, _FILE.size)
-    if checksum != zlib.crc32(content[: _FILE.size]):
+    if version not in (VERSION, STREAM_VERSION):
+        reason = f"its version is {version}, this program knows versions {VERSION} and {STREAM_VERSION} only"
+        raise StateDamaged(path, 0, reason)
+    size = FILE_HEADER_BYTES if version == VERSION else STREAM_HEADER_BYTES
+    checked = size - _U32.size
+    if len(content) < size or _U32.unpack_from(content, checked)[0] != zlib.crc32(content[:checked]):
         raise StateDamaged(path, 0, "the checksum of its header does not match")
-    _, _, file_number, safe_size, records = _FILE.unpack_from(content)
-    return file_number, safe_size, records
+    _, _, file_number, named_size, records = _FILE.unpack_from(content)
+    generation = None
+    if version == STREAM_VERSION:
+        start, incarnation = _STREAM.unpack_from(content, _FILE.size)
+        generation = Generation(incarnation.hex(), start)
+    return StateHeader(file_number, named_size, records, size, generation)
 
 
 def _read_record(file_number: int, content: bytes, at: int, position: int = 0) -> _Record | None:

@@ -31,6 +31,7 @@ from metaq_broker.log.state.state_records import (
     FILE_HEADER_BYTES,
     KEY_BYTES_MAX,
     VALUE_BYTES_MAX,
+    Generation,
     decode_state,
     encode_changes,
     encode_state,
@@ -113,13 +114,35 @@ class StatePart(NamedTuple):
     data: bytes
 
 
+class HeldCommits(Protocol):
+    """In a pair, the stream that the table's files are: a commit counts when the other members have its bytes."""
+
+    @property
+    def incarnation(self) -> str: ...
+
+    @property
+    def start(self) -> int:
+        """Where the table's first file begins in the stream."""
+
+    def hold(self, end: int, then: Callable[[str | None], None]) -> None:
+        """Call ``then`` on the loop when everything before ``end`` is confirmed, or with the reason why it never is."""
+
+
 @dataclass(slots=True, eq=False)
 class _StateFile:
-    """The open file: everything before ``size`` is durable, everything behind it is ignored."""
+    """The open file: everything before ``size`` is durable, everything behind it is ignored.
+
+    ``start``: the offset of its first byte in a replicated stream.
+    """
 
     fd: int
     number: int
     size: int
+    start: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
 
 
 @dataclass(slots=True, eq=False)
@@ -132,18 +155,28 @@ class _Commit:
     changes: dict[str, bytes | None]
     entries: dict[str, bytes] | None
     waiting: list[OnDurable]
+    stream: HeldCommits | None = None
+    fresh: _StateFile | None = None
     error: OSError | None = None
     ended: bool = False
 
     def run(self) -> None:
-        """Write (blocking); the error, if any, is in ``error``."""
+        """Write (blocking); the error, if any, is in ``error``. A stream's new file gets its name by ``name_fresh``."""
         try:
             if self.entries is None:
                 self._append()
             else:
-                self._rewrite(self.entries)
+                self._write_fresh(self.entries)
         except OSError as error:
             self.error = error
+        if self.stream is None:
+            self.name_fresh()
+
+    @property
+    def end(self) -> int:
+        """Where the stream ends with this commit."""
+        file = self.fresh or self.file
+        return 0 if file is None else file.end
 
     def _append(self) -> None:
         assert self.file is not None
@@ -155,23 +188,44 @@ class _Commit:
         self.files.fdatasync(file.fd)
         file.size += len(data)
 
-    def _rewrite(self, entries: dict[str, bytes]) -> None:
-        number = secrets.randbits(64)
-        data = encode_state(number, entries)
-        scratch = self.path.with_name(self.path.name + ".tmp")
-        fd = self.files.open_append(scratch)
+    def _write_fresh(self, entries: dict[str, bytes]) -> None:
+        number, generation, start = secrets.randbits(64), None, 0
+        if self.stream is not None:
+            start = self.stream.start if self.file is None else self.file.end
+            generation = Generation(self.stream.incarnation, start)
+        data = encode_state(number, entries, generation)
+        fd = self.files.open_append(self._scratch)
         try:
             self._fill(fd, data)
-            self.files.rename(scratch, self.path)
-            self.files.fsync_dir(self.path.parent)
         except OSError:
             with suppress(OSError):
                 self.files.close(fd)
             raise
-        old, self.file = self.file, _StateFile(fd, number, len(data))
-        if old is not None:
+        self.fresh = _StateFile(fd, number, len(data), start)
+
+    @property
+    def _scratch(self) -> Path:
+        return self.path.with_name(self.path.name + ".tmp")
+
+    def name_fresh(self) -> None:
+        """Let a new file that was written replace the old one (blocking); the error, if any, is in ``error``."""
+        if self.fresh is None or self.error is not None:
+            return
+        try:
+            self.files.rename(self._scratch, self.path)
+            self.files.fsync_dir(self.path.parent)
+        except OSError as error:
+            self.error = error
+            self._close(self.fresh)
+        else:
+            old, self.file = self.file, self.fresh
+            self._close(old)
+        self.fresh = None
+
+    def _close(self, file: _StateFile | None) -> None:
+        if file is not None:
             with suppress(OSError):
-                self.files.close(old.fd)
+                self.files.close(file.fd)
 
     def _fill(self, fd: int, data: bytes) -> None:
         try:
@@ -188,9 +242,16 @@ class StateTable:
     """Used on the event loop; keys and values are limited by ``state_records``."""
 
     def __init__(
-        self, files: Files, path: Path, values: dict[str, bytes], driver: CommitDriver, bytes_max: int
+        self,
+        files: Files,
+        path: Path,
+        values: dict[str, bytes],
+        driver: CommitDriver,
+        bytes_max: int,
+        stream: HeldCommits | None = None,
     ) -> None:
         self.path = path
+        self._stream = stream
         self._files, self._driver, self.bytes_max = files, driver, bytes_max
         self._values = values
         self._bytes = sum(_entry_bytes(key, value) for key, value in values.items())
@@ -199,7 +260,7 @@ class StateTable:
         self._file: _StateFile | None = None
         self._commit: _Commit | None = None
         self._timer: Timer | None = None
-        self._timer_is_short = self._closed = False
+        self._timer_is_short = self._closed = self._shut = False
         self._rewrite_due = True
         self.changes = 0
         """Number of changes since it was opened."""
@@ -207,10 +268,19 @@ class StateTable:
         """Why the last write failed; ``None`` if it did not."""
 
     @classmethod
-    def open(cls, files: Files, path: Path, driver: CommitDriver, *, bytes_max: int = STATE_BYTES_MAX) -> StateTable:
+    def open(
+        cls,
+        files: Files,
+        path: Path,
+        driver: CommitDriver,
+        *,
+        bytes_max: int = STATE_BYTES_MAX,
+        stream: HeldCommits | None = None,
+    ) -> StateTable:
         """Read the file, or create an empty one (blocking). ``bytes_max`` limits keys and values together.
 
-        A file that cannot be rewritten now, such as on a full disk, is rewritten later.
+        ``stream``: the table is a leader's in a pair, and commits count when they are confirmed there. A file that
+        cannot be rewritten now, such as on a full disk, is rewritten later.
 
         Raises:
             StateDamaged: The file is damaged. Nothing was changed.
@@ -222,7 +292,7 @@ class StateTable:
             if cut_bytes:
                 fields = {"path": path, "bytes": cut_bytes}
                 _LOG.warning("state file: a torn write was cut off", extra={"fields": fields})
-        table = cls(files, path, values, driver, bytes_max)
+        table = cls(files, path, values, driver, bytes_max, stream)
         table._write_here()
         if table.failure is not None:
             table._start_timer(RETRY_S)
@@ -316,21 +386,40 @@ class StateTable:
 
     def close(self) -> None:
         """Write the remaining changes, and close the file (blocking). Callbacks run before this returns."""
-        if self._closed:
+        if self._shut:
             return
-        self._closed = True
+        is_fenced, self._closed, self._shut = self._closed, True, True
         if self._timer is not None:
             self._timer.cancel()
         self._driver.close()
-        if self._commit is not None:
-            self._ended(self._commit)
-        self._rewrite_due = True
-        self._write_here()
+        if self._stream is not None:
+            self._close_stream(is_fenced=is_fenced)
+        else:
+            if self._commit is not None:
+                self._ended(self._commit)
+            self._rewrite_due = True
+            self._write_here()
         if self.failure is not None:
             _LOG.error("state file: not written at the end", extra={"fields": {"path": self.path}})
         if self._file is not None:
             with suppress(OSError):
                 self._files.close(self._file.fd)
+
+    def _close_stream(self, *, is_fenced: bool) -> None:
+        """Append the last changes of a leader that stops. Nothing is acknowledged: the other members may lack them."""
+        commit, self._commit = self._commit, None
+        if commit is not None and not commit.ended:
+            self._file = commit.file
+            if commit.fresh is not None:
+                with suppress(OSError):
+                    self._files.close(commit.fresh.fd)
+        waiting, self._waiting = self._waiting, []
+        appends = self._file is not None and not self._rewrite_due and self.failure is None
+        if commit is None and self._changes and appends and not is_fenced:
+            self._write_here()
+        reason = self.failure or "the broker is stopping"
+        self._waiting = waiting
+        self._refuse(commit, reason)
 
     def _check(self, key: str, value: bytes) -> None:
         if self._closed:
@@ -368,7 +457,37 @@ class StateTable:
             self._notify(self._waiting)
             return
         commit = self._commit = self._next_commit()
-        self._driver.run(commit.run, lambda: self._ended(commit))
+        self._driver.run(commit.run, lambda: self._written(commit))
+
+    def _written(self, commit: _Commit) -> None:
+        """Go on with a commit that is durable here: in a pair it counts when it is confirmed."""
+        if self._stream is None or commit.error is not None or commit.ended:
+            self._ended(commit)
+        else:
+            self._stream.hold(commit.end, lambda reason: self._released(commit, reason))
+
+    def _released(self, commit: _Commit, reason: str | None) -> None:
+        if reason is not None:
+            self._refuse(commit, reason)
+        elif commit.fresh is not None and not commit.ended:
+            self._driver.run(commit.name_fresh, lambda: self._ended(commit))
+        else:
+            self._ended(commit)
+
+    def _refuse(self, commit: _Commit | None, reason: str) -> None:
+        """Refuse what waits: it is not confirmed, and this broker does not lead any more."""
+        self.failure = reason
+        if commit is not None and not commit.ended:
+            commit.ended = True
+            self._notify(commit.waiting)
+        self._notify(self._waiting)
+
+    def fence(self, reason: str) -> None:
+        """Refuse everything that waits, now and from now on; nothing more is written. ``close`` follows."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._refuse(self._commit, reason)
 
     def _next_commit(self) -> _Commit:
         file, large = self._file, max(COMPACT_BYTES_MIN, COMPACT_FACTOR * self._bytes)
@@ -376,12 +495,41 @@ class StateTable:
         self._rewrite_due = False
         changes, self._changes = self._changes, {}
         waiting, self._waiting = self._waiting, []
-        return _Commit(self._files, self.path, file, changes, dict(self._values) if whole else None, waiting)
+        entries = dict(self._values) if whole else None
+        return _Commit(self._files, self.path, file, changes, entries, waiting, self._stream)
 
     def _write_here(self) -> None:
         commit = self._commit = self._next_commit()
         commit.run()
+        commit.name_fresh()
         self._ended(commit)
+
+    # ---- a stream
+
+    @property
+    def end(self) -> int:
+        """Where the stream of the table's files ends: behind the last byte that is durable here."""
+        commit = self._commit
+        if commit is not None and commit.fresh is not None and commit.error is None:
+            return commit.fresh.end
+        return 0 if self._file is None else self._file.end
+
+    @property
+    def start(self) -> int:
+        """Where the file with the table's name begins in the stream."""
+        return 0 if self._file is None else self._file.start
+
+    def bytes_at(self, offset: int, count: int) -> tuple[_StateFile, bytes]:
+        """Return the file with ``offset`` of the stream, and up to ``count`` bytes from there (blocking).
+
+        Raises:
+            OSError: They cannot be read.
+        """
+        fresh = None if self._commit is None else self._commit.fresh
+        file = fresh if fresh is not None and offset >= fresh.start else self._file
+        if file is None or not file.start <= offset < file.end:
+            raise OSError(errno.EINVAL, f"offset {offset} is in no file of the state")
+        return file, self._files.pread(file.fd, min(count, file.end - offset), offset - file.start)
 
     def _ended(self, commit: _Commit) -> None:
         """Record the end of a commit, and call the waiting callbacks. Both the driver and ``close`` may call this."""

@@ -100,6 +100,9 @@ def begun(epochs: Epochs, epoch: int, end: int) -> Epochs:
 
 
 def kept(epochs: Epochs, start: int) -> Epochs:
-    """Return the epochs of a stream that begins at ``start`` by now: those that ended before it are left out."""
-    first = max((number for number, each in enumerate(epochs) if each.start <= start), default=0)
+    """Return the epochs of a stream that begins at ``start`` by now: those that ended before it are left out.
+
+    An epoch that ended exactly there stays: a copy may end there, too.
+    """
+    first = max((number for number, each in enumerate(epochs) if each.start < start), default=0)
     return tuple(epochs[first:])

@@ -335,8 +335,8 @@ def test_what_a_clean_end_wrote_cannot_be_missing(tmp_path: Path) -> None:
 
 def test_a_newer_version_is_refused(tmp_path: Path) -> None:
     path = stored(tmp_path)
-    path.write_bytes(path.read_bytes()[:7] + b"\2" + path.read_bytes()[8:])
-    with pytest.raises(StateDamaged, match="its version is 2, this program knows version 1 only"):
+    path.write_bytes(path.read_bytes()[:7] + b"\3" + path.read_bytes()[8:])
+    with pytest.raises(StateDamaged, match="its version is 3, this program knows versions 1 and 2 only"):
         opened(tmp_path)
 
 
