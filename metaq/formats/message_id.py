@@ -126,6 +126,12 @@ class IdWorker:
         self._next_tick = tick + count
         return IdRange((tick >> SEQUENCE_BITS) + EPOCH_MS, tick & IDS_PER_MS - 1, count, self._broker_id)
 
+    def start_above(self, message_id: int) -> None:
+        """Let every further id be above ``message_id``, whatever the clock says; a negative one has no effect."""
+        if message_id >= 0:
+            tick = (message_id >> TIME_SHIFT << SEQUENCE_BITS | message_id & IDS_PER_MS - 1) + 1
+            self._next_tick = tick if self._next_tick is None else max(tick, self._next_tick)
+
     def step_back(self) -> None:
         """Let the next id use the clock, even if the clock has gone back: earlier ids were ahead of time."""
         self._next_tick = None

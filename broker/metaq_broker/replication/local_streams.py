@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.maintenance import MaintenanceRefused
 from metaq_broker.log.partitions.folders import parse_folder_name
+from metaq_broker.log.partitions.log_store import KEYS_NAME
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.streams.epochs import StreamEpochs, begun, check_epochs, kept, write_epochs
 from metaq_broker.log.streams.facts import Epochs, StreamFacts, StreamOrigin
@@ -27,6 +28,14 @@ _LOG: Final = logging.getLogger(__name__)
 
 class OwnStream(PairStream, Protocol):
     """A stream other than a partition: there is one of its kind in a broker, and it always exists."""
+
+    @property
+    def loss(self) -> str | None:
+        """What was durable and is gone, one sentence; ``None`` if nothing."""
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it has no record yet."""
 
     def prepare(self) -> None:
         """Give a stream without incarnation one, durably (blocking). Raises ``OSError``."""
@@ -113,13 +122,41 @@ class LocalStreams:
         found = {}
         for stream in self.all():
             if (origin := stream.origin) is not None:
-                end = stream.durable_end
+                follows = self._leader is None and isinstance(stream, PartitionStream)
+                damage = stream.own_damage if follows else None  # type: ignore[attr-defined]
+                end = stream.durable_end if damage is None else damage.start
                 found[stream.name] = StreamFacts(origin, end, self._recorded(origin), stream.tail(end))
         return found
 
     def _recorded(self, origin: StreamOrigin) -> Epochs:
         found = self._epochs.get(origin.name)
         return kept(found.epochs, origin.start) if found is not None and found.incarnation == origin.incarnation else ()
+
+    def unfit(self) -> str | None:
+        """Return what this member has lost, so that it should not lead while another one can; ``None`` if nothing.
+
+        For a member that has just been opened.
+        """
+        stores = self._local.engine.stores
+        for topic, index, loss in stores.losses():
+            return f"partition {topic}-{index} has lost bytes [{loss.start}, {loss.end})"
+        for topic, index, reason in stores.refused():
+            return f"partition {topic}-{index} is not served: {reason}"
+        for stream in self.all():
+            if isinstance(stream, PartitionStream) and (damage := stream.own_damage) is not None:
+                return f"partition {stream.name} has damaged bytes: {damage}"
+        for other in self._others.values():
+            if other.loss is not None:
+                return other.loss
+        return self._gone()
+
+    def _gone(self) -> str | None:
+        for name, recorded in self._epochs.items():
+            found = self.get(name)
+            origin = None if found is None else found.origin
+            if origin is None or origin.incarnation != recorded.incarnation:
+                return f"stream {name} of incarnation {recorded.incarnation} is gone"
+        return None
 
     # ---- a follower
 
@@ -141,6 +178,7 @@ class LocalStreams:
         if other is not None:
             await other.cut(intention)
         else:
+            self._forget_keys()
             await self._local.maintenance.cut(*parse_folder_name(name), intention)
 
     async def _set_aside(self, name: str) -> None:
@@ -150,6 +188,7 @@ class LocalStreams:
         else:
             stream, origin = self._existing(name)
             topic, index = parse_folder_name(name)
+            self._forget_keys()
             if stream.end == origin.start:  # there is nothing to keep
                 await self._local.maintenance.delete(topic, [index], force=True)
             else:
@@ -159,9 +198,19 @@ class LocalStreams:
         )
         self._epochs.pop(name, None)
 
+    def _forget_keys(self) -> None:
+        """Remove the index of RocketMQ's keys, before messages are replaced by others; it is made again (blocking)."""
+        folder = self._data_path / KEYS_NAME
+        for name in self._local.files.listdir(folder) if self._local.files.exists(folder) else ():
+            self._local.files.unlink(folder / name)
+
     async def adopt(self, streams: Mapping[str, tuple[StreamOrigin, Epochs]]) -> None:
-        """Create what does not exist, and replace the epochs of all; see ``PairStreams.adopt``."""
+        """Create what does not exist, and replace the epochs of all; see ``PairStreams.adopt``.
+
+        From the first byte on that is damaged here, a stream is cut: the leader has it, and sends it again.
+        """
         for name, (origin, epochs) in streams.items():
+            await self._heal(name)
             await self._create(origin)
             try:
                 check_epochs(name, epochs)
@@ -171,11 +220,20 @@ class LocalStreams:
             self._epochs[name] = StreamEpochs(own.incarnation, kept(epochs, own.start))
         await self._record()
 
+    async def _heal(self, name: str) -> None:
+        stream, other = self.get(name), self._others.get(name)
+        damage = stream.own_damage if isinstance(stream, PartitionStream) else None
+        try:
+            if other is not None:
+                await other.repair(Intention(other.end, 0, self._clock.now_ms(), "-"))
+            elif damage is not None:
+                await self._cut(name, Intention(damage.start, 0, self._clock.now_ms(), "-"))
+        except (MaintenanceRefused, OSError) as refused:
+            raise StreamRefused(name, str(refused)) from refused
+
     async def _create(self, origin: StreamOrigin) -> None:
         """Create an empty copy, unless there is a stream of that incarnation."""
         other = self._others.get(origin.name)
-        if other is not None:
-            await other.repair(Intention(other.end, 0, self._clock.now_ms(), "-"))
         found = self.get(origin.name)
         here = None if found is None else found.origin
         if here is not None and here.incarnation == origin.incarnation:
@@ -192,7 +250,9 @@ class LocalStreams:
             if self._local.find(key) is not None:  # it was never synced, so nobody knows it
                 await self._local.remove(key)
             await self._local.make(key, stored_range, origin.ordinal)
-        except (CopyRefused, ValueError) as refused:
+            store = self._local.engine.stores.store_of(key[0])
+            await asyncio.to_thread(store.acknowledge, *key)  # what was lost here comes from the leader
+        except (CopyRefused, OSError, ValueError) as refused:
             raise StreamRefused(origin.name, str(refused)) from refused
 
     async def _record(self) -> None:
@@ -235,6 +295,10 @@ class LocalStreams:
         """From now on syncs wait for ``confirm``; see ``PairStreams.lead``."""
         self._leader = leader
         self._reported = {stream.name for stream in self.all() if stream.origin is not None}
+        for stream in self.all():
+            if isinstance(stream, PartitionStream) and stream.own_damage is not None:  # ``facts`` said less
+                leader.written(stream.name, stream.end)
+                leader.synced(stream.name, stream.durable_end)
         self._commit.send_missing, self._commit.written = self._synced, self._written
         for other in self._others.values():
             other.lead(leader)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Awaitable, Callable
 
 from metaq.errors import CorruptFrame
 from metaq.formats.checksum import crc32
 from metaq.formats.frame_block import FrameBlock
+from metaq_broker.log.files.errors import LogFailed
 from metaq_broker.log.files.files import FileHandle
+from metaq_broker.log.partitions.damage import COPIED, Damage
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.streams.facts import StreamOrigin
 from metaq_broker.log.streams.stream import TAIL_BYTES, StreamBytes, StreamDamaged, StreamRefused
@@ -54,6 +57,8 @@ class PartitionStream:
     # ---- reading
 
     def read(self, offset: int, limit: int, bytes_max: int) -> StreamBytes:
+        if (damage := self.log.layout.damage_at(offset)) is not None:
+            return self._read_damage(damage, offset, min(limit, self.end), bytes_max)
         start, handle, end = self._source(offset, min(limit, self.end))
         wanted = bytes_max
         while True:  # until a frame is complete
@@ -64,6 +69,11 @@ class PartitionStream:
             if len(data) < wanted:
                 raise StreamDamaged(self.name, offset, f"there is no whole frame at offset {offset}")
             wanted *= 4
+
+    def _read_damage(self, damage: Damage, offset: int, limit: int, bytes_max: int) -> StreamBytes:
+        start, handle, end = self._file(offset, min(damage.end, limit))
+        data = self._pread(handle, min(bytes_max, end - offset), offset, start)
+        return StreamBytes(offset, start, data, damage.messages if offset == damage.start else 0)
 
     def _intact(self, data: bytes, offset: int) -> FrameBlock:
         """Return the whole frames before the first damaged one.
@@ -83,8 +93,6 @@ class PartitionStream:
         ``limit``.
         """
         start, handle, end = self._file(offset, limit)
-        if self.log.layout.damage_at(offset) is not None:
-            raise StreamDamaged(self.name, offset, f"the bytes from offset {offset} on are quarantined")
         return start, handle, self.log.layout.intact_end(offset, end)
 
     def _file(self, offset: int, limit: int) -> tuple[int, FileHandle, int]:
@@ -116,6 +124,9 @@ class PartitionStream:
         log = self.log
         if run.offset != log.end_offset:
             raise StreamRefused(self.name, f"it ends at {log.end_offset}, and the run begins at {run.offset}")
+        if run.lost_messages is not None:
+            self._append_damage(run, run.lost_messages)
+            return
         try:
             block = checked_block(run.data, run.offset, self.name)
         except CorruptFrame as error:
@@ -126,6 +137,19 @@ class PartitionStream:
             append_block(self._local, log, run.file_start, block)
         except CopyRefused as refused:
             raise StreamRefused(self.name, str(refused)) from refused
+
+    def _append_damage(self, run: StreamBytes, messages: int) -> None:
+        try:
+            append_block(self._local, self.log, run.file_start, FrameBlock(b"", 0, array("q")))
+            self.log.append_damage(run.data, messages)
+        except (CopyRefused, LogFailed) as refused:
+            raise StreamRefused(self.name, str(refused)) from refused
+        self._commit.schedule(self.log)
+
+    @property
+    def own_damage(self) -> Damage | None:
+        """The first damage that is not the leader's, too; ``None`` without any."""
+        return next((each for each in self.log.layout.damage if each.reason != COPIED), None)
 
     def when_durable(self, callback: Callable[[StreamRefused | None], None]) -> None:
         def durable(error: Exception | None) -> None:

@@ -137,6 +137,8 @@ class TransactionManager:
             check_space,
         )
         self._last_serial = NO_SERIAL
+        self.last_message_id = -1
+        """The largest id of a message that was in the journal when it was opened; -1 without one."""
         self._lock_fd: int | None = None
         self._stream = stream
 
@@ -468,7 +470,7 @@ class TransactionManager:
         self._journal.load(replay.visit)
         if self._stream is not None:
             self._stream.attach(self._journal, self._sync, self.fence)
-        self._last_serial = replay.last_serial
+        self._last_serial, self.last_message_id = replay.last_serial, replay.last_message_id
         resumption.adopt_memories(replay, self._heuristics, self._writer)
         recovered = replay.recovered()
         committed = resumption.adopt_transactions(recovered, self._open, self._writer)

@@ -101,6 +101,8 @@ class Replay:
         self._found: dict[int, _Found] = {}
         self._ended: set[int] = set()
         self.last_serial = NO_SERIAL
+        self.last_message_id = -1
+        """The largest id of a message in the journal; -1 without one."""
         self.outcomes: dict[Xid, tuple[Location, Outcome]] = {}
         self.decisions: dict[str, list[tuple[Location, Decided]]] = {}
 
@@ -135,6 +137,8 @@ class Replay:
 
     def _messages(self, location: Location, record: Messages) -> None:
         sizes = tuple((unit.partition_key, len(unit.frames), unit.frames.count) for unit in record.units)
+        for unit in record.units:  # ids ascend within a unit
+            self.last_message_id = max(self.last_message_id, unit.frames.message_id(unit.frames.count - 1))
         self._at(record.serial).chunks[record.chunk] = (location, sizes)
 
     def _commit(self, location: Location, serial: int, key: TransactionId, chunks: int, ends: Ends) -> None:

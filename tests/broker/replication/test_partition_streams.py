@@ -222,3 +222,24 @@ async def test_damage_is_never_sent(tmp_path: Path) -> None:
         stream.read(120, stream.end, 1000)
     assert bodies_in(stream.read(180, stream.end, 1000).data) == numbered(5)[3:]
     await leader.close()
+
+
+@in_loop
+async def test_ids_of_an_elected_member_are_above_the_logs_whatever_its_clock_says(tmp_path: Path) -> None:
+    leader, follower = PairDisk(tmp_path / "a"), PairDisk(tmp_path / "b")
+    leader.clock.set_now_ms(leader.clock.now_ms() + 3_600_000)  # the follower's is an hour behind
+    await leader.lead(1)
+    await leader.put(numbered(30))
+    await follow(leader, follower)
+    follower.engine.ids_above_stored()
+    await follower.lead(2)
+    await follower.put(numbered(5, "of epoch 2"))
+    log = follower.stream("t-0").log  # type: ignore[attr-defined]
+    ids = [frame.message_id for frame in log.scan(log.start_offset)]
+    assert ids == sorted(set(ids))
+    assert len(ids) == 35
+    last = ids[-1]
+    follower.engine.ids_above_stored(last + (1 << 40))  # an id in the journal
+    assert follower.engine.reserve_ids(1).first > last + (1 << 40)
+    await leader.close()
+    await follower.close()

@@ -93,3 +93,15 @@ def test_broker_ids_have_ten_bits(broker_id: int) -> None:
 def test_nothing_cannot_be_reserved(count: int) -> None:
     with pytest.raises(ValueError, match="1 or more"):
         IdWorker(0).reserve(count, NOW)
+
+
+def test_ids_start_above_a_stored_one_whatever_the_clock_says() -> None:
+    stored = IdWorker(7).reserve(5000, NOW + 3_600_000)
+    worker = IdWorker(7)
+    worker.start_above(-1)
+    worker.start_above(stored.at(4999))
+    worker.start_above(stored.first)  # less: nothing changes
+    first = worker.next_id(NOW)
+    assert first > stored.at(4999)
+    assert worker.next_id(NOW) > first
+    assert timestamp_ms(worker.next_id(NOW + 7_200_000)) == NOW + 7_200_000

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.formats.frame_block import BlockRefused, check_count
 from metaq.formats.frames import HEADER_BYTES, frame_bytes
-from metaq.formats.message_id import EPOCH_MS, IdRange, IdWorker
+from metaq.formats.message_id import EPOCH_MS, IDS_PER_MS, LATEST_MS, IdRange, IdWorker
 from metaq.formats.message_types import Selection, encode_types, select, select_run
 from metaq.model import INT64_MAX
 from metaq_broker.clock import Clock
@@ -187,6 +187,16 @@ class Engine:
 
     def reserve_ids(self, count: int) -> IdRange:
         return self._ids.reserve(count, self.id_clock.time_ms())
+
+    def ids_above_stored(self, message_id: int = -1) -> None:
+        """Let all further ids be above ``message_id`` and those of the stored messages, whatever the clock says.
+
+        For a broker that was elected: the former leader's clock may have been ahead of this one's.
+        """
+        latest_ms = max((log.latest_ms for log in self.stores.logs()), default=0)
+        self._ids.start_above(message_id)
+        if EPOCH_MS < latest_ms <= LATEST_MS:
+            self._ids.start_above(IdRange(latest_ms, IDS_PER_MS - 1, 1, 0).first)
 
     def watch(self, topic: str, partition: int, callback: OnReadable) -> Callable[[], None]:
         """Call ``callback`` with the new readable end of a partition whenever it moves; return a function that stops

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from metaq.model import OffsetRange
 from metaq_broker.log.files.files import Files
@@ -22,6 +23,10 @@ from metaq_broker.log.files.sealed_files import seal, unseal
 
 FILE_NAME = "quarantine"
 _TITLE = "metaq-quarantine 1"
+
+
+COPIED: Final = "damaged at the leader of the pair"
+"""The reason of damage that this broker's disk has not caused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,11 @@ class Layout:
         self.active = segment
         self._starts.append(segment.start)
 
+    def add_damage(self, damage: Damage) -> None:
+        """Append a damaged range, at the end."""
+        self.damage.append(damage)
+        self._damage_starts.append(damage.start)
+
     def forget(self, count: int) -> list[Segment]:
         """Remove and return the first ``count`` segments; the active one stays."""
         gone = self.segments[: min(count, len(self.segments) - 1)]

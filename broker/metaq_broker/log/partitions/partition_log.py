@@ -39,6 +39,7 @@ from metaq_broker.log.files.durable_ends import KnownEnd
 from metaq_broker.log.files.errors import LogFailed, LogFull, is_disk_full
 from metaq_broker.log.files.files import FileHandle, Files, HandleCache
 from metaq_broker.log.partitions import reads
+from metaq_broker.log.partitions.damage import COPIED, Damage, write_quarantine
 from metaq_broker.log.partitions.folders import parse_folder_name
 from metaq_broker.log.partitions.incarnation import Incarnation
 from metaq_broker.log.partitions.layout import Layout
@@ -159,6 +160,11 @@ class PartitionLog:
         return self._builder.ordinal
 
     @property
+    def latest_ms(self) -> int:
+        """Wall-clock milliseconds that no message's id exceeds; 0 if no id has a time."""
+        return self._builder.time_ms
+
+    @property
     def unflushed_messages(self) -> int:
         return self._builder.ordinal - self.durable_ordinal
 
@@ -226,6 +232,21 @@ class PartitionLog:
         """Append frames of another broker's log to the active segment. Raises as ``append``."""
         self._write([block.data])
         self._builder.add_block(block, self._clock.now_ms, ids_ascend=False)
+
+    def append_damage(self, data: bytes, messages: int) -> None:
+        """Append bytes that are damaged in another broker's log, and contained ``messages``: quarantined (blocking).
+
+        Raises:
+            LogFailed: As ``append``.
+        """
+        start = self.end_offset
+        self._write([data])
+        self._builder.skip(len(data), messages)
+        self.layout.add_damage(Damage(start, self.end_offset, messages, COPIED))
+        try:
+            write_quarantine(self._files, self.directory, self.layout.damage)
+        except OSError as error:
+            raise LogFailed(self.directory.name, self._fail("quarantining damage of the leader", error)) from error
 
     def _write(self, parts: Sequence[Buffer]) -> None:
         if self.failure is not None:

@@ -114,7 +114,7 @@ class StatePart(NamedTuple):
     data: bytes
 
 
-class HeldCommits(Protocol):
+class StreamedCommits(Protocol):
     """In a pair, the stream that the table's files are: a commit counts when the other members have its bytes."""
 
     @property
@@ -155,7 +155,7 @@ class _Commit:
     changes: dict[str, bytes | None]
     entries: dict[str, bytes] | None
     waiting: list[OnDurable]
-    stream: HeldCommits | None = None
+    stream: StreamedCommits | None = None
     fresh: _StateFile | None = None
     error: OSError | None = None
     ended: bool = False
@@ -248,7 +248,7 @@ class StateTable:
         values: dict[str, bytes],
         driver: CommitDriver,
         bytes_max: int,
-        stream: HeldCommits | None = None,
+        stream: StreamedCommits | None = None,
     ) -> None:
         self.path = path
         self._stream = stream
@@ -275,7 +275,7 @@ class StateTable:
         driver: CommitDriver,
         *,
         bytes_max: int = STATE_BYTES_MAX,
-        stream: HeldCommits | None = None,
+        stream: StreamedCommits | None = None,
     ) -> StateTable:
         """Read the file, or create an empty one (blocking). ``bytes_max`` limits keys and values together.
 

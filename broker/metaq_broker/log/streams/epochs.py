@@ -10,6 +10,7 @@ File ``stream-epochs`` in the data folder, UTF-8 text, replaced atomically::
 A leader writes an entry for every stream that exists when its epoch begins, before it appends a byte of that epoch. So
 a stream that was created since has no entry: all its bytes are of the epoch of its creation, which counts as 0. A
 follower takes over its leader's entries before it appends the leader's bytes; entries may then be ahead of its end.
+The line ``0 0 INCARNATION NAME`` stands for a stream without entries.
 
 The lines also list the streams that must be there. If the file is damaged, or missing although the broker is a member
 of a pair, the member cannot show which of its bytes another one may have replaced: it must not lead, and follows until
@@ -31,6 +32,7 @@ from metaq_broker.log.streams.facts import Epochs, EpochStart
 
 FILE_NAME: Final = "stream-epochs"
 _TITLE: Final = "metaq-stream-epochs 1"
+_NO_ENTRY: Final = EpochStart(0, 0)
 
 
 class EpochsDamaged(ValueError):
@@ -61,7 +63,8 @@ def read_epochs(files: Files, data_path: Path) -> dict[str, StreamEpochs] | None
             known, epochs = found.setdefault(name, (incarnation, []))
             if known != incarnation:
                 raise ValueError(f"it has two incarnations of stream {name}")
-            epochs.append(EpochStart(int(epoch), int(start)))
+            if int(epoch):
+                epochs.append(EpochStart(int(epoch), int(start)))
         for name, (_, epochs) in found.items():
             check_epochs(name, epochs)
     except ValueError as error:
@@ -89,7 +92,7 @@ def write_epochs(files: Files, data_path: Path, streams: Mapping[str, StreamEpoc
     lines = (
         f"{each.epoch} {each.start} {stream.incarnation} {name}"
         for name, stream in sorted(streams.items())
-        for each in stream.epochs
+        for each in stream.epochs or (_NO_ENTRY,)
     )
     files.write_atomic(data_path / FILE_NAME, seal(_TITLE, lines))
 

@@ -33,11 +33,16 @@ STATE: Final = "rocketmq-state"
 
 
 class StreamBytes(NamedTuple):
-    """Whole records, at least one, from byte ``offset`` on, all in the file that begins at ``file_start``."""
+    """Whole records, at least one, from byte ``offset`` on, all in the file that begins at ``file_start``.
+
+    ``lost_messages``: not records, but bytes that are damaged at the leader, and contained that many messages. A
+    follower stores them quarantined, so that what follows them has its offsets.
+    """
 
     offset: int
     file_start: int
     data: bytes
+    lost_messages: int | None = None
 
     @property
     def end(self) -> int:
