@@ -19,8 +19,10 @@ from metaq_broker.log.partitions.log_store import KEYS_NAME, LOCK_NAME, TRANSACT
 from metaq_broker.log.partitions.losses import read_losses
 from metaq_broker.log.segments.segment import find_segment_files
 from metaq_broker.log.state.state_table import FILE_NAME, GROUPS_NAME
+from metaq_broker.log.streams.lost_found import FOLDER_NAME as LOST_FOUND
 from metaq_broker.operate.fsck.findings import Findings, FolderFindings, PartitionFindings, StateFindings
 from metaq_broker.operate.fsck.journal import check_journal
+from metaq_broker.operate.fsck.member import check_member
 from metaq_broker.operate.fsck.partition import check_partition, repair_partition
 from metaq_broker.operate.fsck.progress import ProgressBar
 from metaq_broker.operate.fsck.state import check_state, repair_state
@@ -68,6 +70,7 @@ class Checker:
                     findings.folders.append(each)
                     each.state = self._check_state(each, FILE_NAME)
                     each.groups = self._check_state(each, GROUPS_NAME)
+                    each.member = check_member(self._files, each.path, self._task.journal)
                     each.partitions.extend(self._check_all(each, directories, sizes))
             finally:
                 self._progress.end()
@@ -89,7 +92,7 @@ class Checker:
     def _look_into(self, path: Path) -> tuple[FolderFindings, list[Path]]:
         folder, directories = FolderFindings(path, None if self._task.repair else self._owner(path)), []
         for name in self._files.listdir(path):
-            if not self._files.is_dir(path / name) or name in (TRANSACTIONS_NAME, KEYS_NAME):
+            if not self._files.is_dir(path / name) or name in (TRANSACTIONS_NAME, KEYS_NAME, LOST_FOUND):
                 continue
             try:
                 topic, _ = parse_folder_name(name)

@@ -15,6 +15,7 @@ from metaq.model import OffsetRange
 from metaq_broker.log.files.durable_ends import KnownEnd
 from metaq_broker.log.partitions.damage import Damage
 from metaq_broker.log.partitions.losses import Loss, LostEnd
+from metaq_broker.log.streams.lost_found import Kept
 
 
 class IndexState(Enum):
@@ -175,6 +176,24 @@ class StateFindings(_FileOfRecords):
 
 
 @dataclass(slots=True)
+class MemberFindings:
+    """The files of a pair's member in one folder; without a ``uuid`` it has the streams' bytes only.
+
+    ``streams``: the latest epoch of each stream. ``kept``: what is in ``lost+found``. ``unfinished_cuts``: streams with
+    a cut that the next start finishes. ``faults``: files that cannot be used.
+    """
+
+    uuid: str | None = None
+    broker_id: int | None = None
+    starts: int = 0
+    promised: int = 0
+    streams: dict[str, int] = field(default_factory=dict)
+    kept: Sequence[Kept] = ()
+    unfinished_cuts: Sequence[str] = ()
+    faults: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class FolderFindings:
     """One data folder. ``owner``: the process that has locked it. ``left_alone``: folders that are no partitions.
 
@@ -192,6 +211,8 @@ class FolderFindings:
     state: StateFindings | None = None
     groups: StateFindings | None = None
     """The file with the consumer groups of MetaQ's clients."""
+    member: MemberFindings | None = None
+    """The files of a pair's member, if the folder is one's."""
 
     @property
     def states(self) -> list[StateFindings]:
@@ -218,6 +239,7 @@ class Findings:
         found = sum(len(list(partition.problems())) for partition in self.partitions)
         found += sum(len(folder.missing) for folder in self.folders)
         found += sum(len(list(state.problems())) for state in self.states)
+        found += sum(len(folder.member.faults) for folder in self.folders if folder.member is not None)
         return found + (len(list(self.journal.problems())) if self.journal else 0)
 
     @property
@@ -225,5 +247,6 @@ class Findings:
         """Whether no problem is left."""
         sound = all(partition.repaired or not any(partition.problems()) for partition in self.partitions)
         sound = sound and not any(folder.missing for folder in self.folders)
+        sound = sound and not any(folder.member is not None and folder.member.faults for folder in self.folders)
         sound = sound and all(state.repaired or state.fault is None for state in self.states)
         return sound and (self.journal is None or self.journal.fault is None)

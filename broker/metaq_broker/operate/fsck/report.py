@@ -12,6 +12,7 @@ from metaq_broker.operate.fsck.findings import (
     FolderFindings,
     IndexState,
     JournalFindings,
+    MemberFindings,
     PartitionFindings,
     StateFindings,
 )
@@ -56,10 +57,25 @@ def _folder_lines(folder: FolderFindings) -> Iterator[str]:
         word = "ok" if state.fault is None else "REPAIRED" if state.repaired else "PROBLEM"
         yield f"  {state.path.name}  {word}  {_entries(state.entries)}, {size_text(state.bytes)}"
         yield from (f"    {sentence}" for sentence in (*state.problems(), *state.notes()))
+    if folder.member is not None:
+        yield from _member_lines(folder.member)
     for loss in folder.losses:
         yield f"  {loss.folder}: lost earlier, bytes {loss.start} to {loss.end}, not acknowledged: {loss.reason}"
     yield from (f"  {name}: a deletion that the next start finishes" for name in folder.unfinished_deletions)
     yield from (f"  {name}: no partition, not looked at" for name in folder.left_alone)
+
+
+def _member_lines(member: MemberFindings) -> Iterator[str]:
+    if member.uuid is not None:
+        of = f"of the pair of brokerId {member.broker_id}, {_many(member.starts, 'start')}, promised epoch"
+        yield f"  pair-member  {'PROBLEM' if member.faults else 'ok'}  {member.uuid}, {of} {member.promised}"
+        epochs = sorted(set(member.streams.values()))
+        yield f"    epochs of {_many(len(member.streams), 'stream')}: {', '.join(map(str, epochs)) or 'none'}"
+    yield from (f"    {fault}" for fault in member.faults)
+    for each in member.kept:
+        what = "the stream was" if each.offset is None else f"bytes from offset {each.offset} on were"
+        yield f"  {each.stream}: {what} not its leader's: {size_text(each.byte_count)} in {each.path}"
+    yield from (f"  {name}: a cut that the next start finishes" for name in member.unfinished_cuts)
 
 
 def _word(partition: PartitionFindings) -> str:
@@ -128,6 +144,7 @@ def _folder_json(folder: FolderFindings) -> dict[str, Any]:
         "lost": [_loss_json(loss) for loss in folder.losses],
         "state": _state_json(folder.state) if folder.state else None,
         "groups": _state_json(folder.groups) if folder.groups else None,
+        "pair": _member_json(folder.member) if folder.member else None,
     }
 
 
@@ -194,4 +211,26 @@ def _journal_json(journal: JournalFindings) -> dict[str, Any]:
         "bytes": journal.bytes,
         "torn_bytes": journal.torn_bytes,
         "problem": journal.fault,
+    }
+
+
+def _member_json(member: MemberFindings) -> dict[str, Any]:
+    return {
+        "uuid": member.uuid,
+        "broker_id": member.broker_id,
+        "starts": member.starts,
+        "promised": member.promised,
+        "streams": member.streams,
+        "lost_found": [
+            {
+                "stream": each.stream,
+                "path": str(each.path),
+                "offset": each.offset,
+                "bytes": each.byte_count,
+                "time_ms": each.time_ms,
+            }
+            for each in member.kept
+        ],
+        "unfinished_cuts": list(member.unfinished_cuts),
+        "faults": member.faults,
     }
