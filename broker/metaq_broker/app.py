@@ -30,6 +30,8 @@ from metaq_broker.log.files.files import Files
 from metaq_broker.log.files.run_marks import begin_run
 from metaq_broker.log.partitions.log_store import LOCK_NAME, TRANSACTIONS_NAME
 from metaq_broker.log.retention.retention import Retention
+from metaq_broker.log.state.state_stream import StateStream
+from metaq_broker.log.state.state_table import FILE_NAME as STATE_NAME
 from metaq_broker.log.state.state_table import GROUPS_NAME, LoopDriver, StateTable
 from metaq_broker.log.sync.group_commit import FlushPolicy, GroupCommit
 from metaq_broker.operate.config.configuration import BrokerConfig
@@ -228,7 +230,7 @@ class Broker:
             LocalPartitions(self.engine, self.commit, self.maintenance, self._files),
             self._clock,
             self.retention,
-            self._journal_stream,
+            [each for each in (self._journal_stream, self._state_stream) if each is not None],
             Address(system.host_name, self.port),
         )
         store = ZooKeeperStore(zookeeper.hosts, zookeeper.root, system.broker_id, pair.session_ms / 1000)
@@ -248,6 +250,7 @@ class Broker:
         """Recover what the former master has left, and serve clients: this member was elected."""
         self._expect_ids()
         await self._open_transactions()
+        self.engine.ids_above_stored(self.transactions.last_message_id)
         self.retention.start()
         self._open_rocketmq()
         if self.rocketmq is not None:
@@ -318,6 +321,7 @@ class Broker:
             delete_messages=self._delete_messages,
             retire=self.retention.run_now,
             slave=self.replication.synchronous_slave,
+            stream=self._state_stream,
         )
         is_elected = self._pair is not None
         self.rocketmq = front_end = FrontEnd.open(
@@ -353,11 +357,14 @@ class Broker:
         directory = self._transactions_folder
         store = EngineStore(self.engine)
         self._journal_stream: JournalStream | None = None
+        self._state_stream: StateStream | None = None
         try:
             begin_run(self._files, Path(self.config.system.data_path), directory)
             if self._pair is not None:
                 self._journal_stream = JournalStream.open(self._files, self._clock, directory)
                 self._closing.callback(self._journal_stream.close)
+                self._state_stream = StateStream.open(self._files, Path(self.config.system.data_path) / STATE_NAME)
+                self._closing.callback(self._state_stream.close)
         except OSError as error:
             raise StartFailed(f"folder {directory} cannot be used: {error.strerror}: {error.filename}") from error
         except MetaqError as error:

@@ -132,6 +132,12 @@ class LocalStreams:
         found = self._epochs.get(origin.name)
         return kept(found.epochs, origin.start) if found is not None and found.incarnation == origin.incarnation else ()
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether no stream has a byte that a client or an operator has put there."""
+        partitions = any(stream.end for stream in self.all() if isinstance(stream, PartitionStream))
+        return not partitions and all(other.is_blank for other in self._others.values())
+
     def unfit(self) -> str | None:
         """Return what this member has lost, so that it should not lead while another one can; ``None`` if nothing.
 
@@ -148,9 +154,9 @@ class LocalStreams:
         for other in self._others.values():
             if other.loss is not None:
                 return other.loss
-        return self._gone()
+        return self._missing_stream()
 
-    def _gone(self) -> str | None:
+    def _missing_stream(self) -> str | None:
         for name, recorded in self._epochs.items():
             found = self.get(name)
             origin = None if found is None else found.origin

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -24,7 +25,14 @@ from metaq.formats.checksum import crc32
 from metaq_broker.log.files.errors import StateDamaged
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.files.sealed_files import seal, unseal
-from metaq_broker.log.state.state_records import StateHeader, read_header, whole_changes
+from metaq_broker.log.state.state_records import (
+    Generation,
+    StateHeader,
+    decode_state,
+    encode_state,
+    read_header,
+    whole_changes,
+)
 from metaq_broker.log.state.state_table import StateTable
 from metaq_broker.log.streams import lost_found
 from metaq_broker.log.streams.facts import StreamOrigin
@@ -397,9 +405,25 @@ class StateStream:
         return self._begins_at
 
     def prepare(self) -> None:
-        """Give a state without incarnation one (blocking); its first generation makes it durable."""
-        if self._incarnation is None:
-            self._incarnation = uuid4().hex
+        """Give a state without incarnation one, durably (blocking). A file of a broker without a pair is converted.
+
+        Raises:
+            StreamRefused: That file is damaged.
+            OSError: The disk refuses.
+        """
+        if self._incarnation is not None:
+            return
+        incarnation = uuid4().hex
+        if self._files.exists(self._path):
+            try:
+                values = decode_state(self._path, self._files.read_bytes(self._path)).values
+            except StateDamaged as damaged:
+                raise StreamRefused(STATE, str(damaged)) from damaged
+            content = encode_state(secrets.randbits(64), values, Generation(incarnation, 0))
+            self._files.write_atomic(self._path, content)
+            self._read()
+        self._incarnation = incarnation
+        _write_end(self._files, self._path, _NotedEnd(incarnation, 0, self.end))
 
     def hand_over(self) -> None:
         """Close the file, so that a ``StateTable`` can open it: its first generation begins at the end."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from metaq.model import Address
 from metaq_broker.clock import Clock
 from metaq_broker.log.retention.retention import Retention
+from metaq_broker.log.streams.epochs import FILE_NAME as EPOCHS_NAME
 from metaq_broker.log.streams.epochs import EpochsDamaged, read_epochs
 from metaq_broker.log.streams.member import MemberFile, MemberRecord
 from metaq_broker.operate.config.replication import PairConfig
@@ -20,7 +23,8 @@ from metaq_broker.replication.local import LocalPartitions
 from metaq_broker.replication.local_streams import LocalStreams, OwnStream
 from metaq_broker.replication.pair.member import PairIdentity
 from metaq_broker.replication.paired_commit import PairedCommit
-from metaq_broker.transactions.journal_stream import JournalStream
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class MemberParts:
     local: LocalPartitions
     clock: Clock
     retention: Retention
-    journal: OwnStream | None
+    others: Sequence[OwnStream]
     address: Address
 
 
@@ -49,22 +53,22 @@ async def open_member(
     file = await asyncio.to_thread(MemberFile.start, files, data_path, system.broker_id)
     unfit = None
     try:
-        epochs = read_epochs(files, data_path) or {}
+        epochs = read_epochs(files, data_path)
+        if epochs is None:
+            unfit = f"the epochs of its streams are lost: {data_path / EPOCHS_NAME} is missing"
     except EpochsDamaged as damaged:
-        epochs, unfit = {}, f"the epochs of its streams are lost: {damaged}"
+        epochs, unfit = None, f"the epochs of its streams are lost: {damaged}"
     assert isinstance(local.commit, PairedCommit)  # the broker of a pair makes one
-    others = [parts.journal] if parts.journal is not None else []
-    streams = LocalStreams(local, local.commit, parts.clock, parts.retention.remove_before, epochs, others)
-    if unfit is None and isinstance(parts.journal, JournalStream):
-        unfit = parts.journal.loss
+    remove_before = parts.retention.remove_before
+    streams = LocalStreams(local, local.commit, parts.clock, remove_before, epochs or {}, parts.others)
+    unfit = unfit or streams.unfit()
+    if unfit is not None:
+        _LOG.warning("this member leads only if no other one can", extra={"fields": {"reason": unfit}})
     return PairDriver(
         DriverParts(pair, _identity(file.record, streams, parts.address, unfit), streams, store, open_link, file, host)
     ), streams.deleted
 
 
 def _identity(record: MemberRecord, streams: LocalStreams, address: Address, unfit: str | None) -> PairIdentity:
-    has_data = any(
-        not stream.is_blank if isinstance(stream, JournalStream) else stream.end > 0 for stream in streams.all()
-    )
-    is_blank = not record.seen and not has_data
+    is_blank = not record.seen and streams.is_blank
     return PairIdentity(record.uuid, str(address), record.boots, record.promised, record.seen, is_blank, unfit)
