@@ -1,0 +1,102 @@
+"""RocketMQ's clients at a pair of real processes: what they were told is there after the master is killed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from fix_broker import StartBroker, free_port, wait_until
+from fix_zookeeper import ZooKeeperRoot
+from pair_processes import PairProcess, PairProcesses
+from request_replay import Asker
+
+from metaq.client.partitioners import fixed
+from metaq.client.rocketmq.async_client import AsyncRocketMQ
+from metaq.model import Address
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+LEVELS = "1s 6s"
+STATE = "rocketmq-state"
+
+
+class RocketmqPair(PairProcesses):
+    """Both members have the same broker name; each has a port of its own for RocketMQ's clients."""
+
+    def __init__(self, folder: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) -> None:
+        super().__init__(folder, zookeeper, start_broker)
+        self._ports = {"a": free_port(), "b": free_port()}
+
+    def write(self, member: PairProcess) -> Path:
+        keys = f"brokerName=broker-a\nbrokerIP1=127.0.0.1\nmessageDelayLevel={LEVELS}\nvipPort=false\n"
+        self.extra = f"[rocketmq]\nenabled=true\nport={self._ports[member.name]}\n{keys}"
+        return super().write(member)
+
+    def at(self, member: PairProcess) -> Address:
+        return Address("127.0.0.1", self._ports[member.name])
+
+
+@pytest.fixture
+def pair(tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) -> RocketmqPair:
+    return RocketmqPair(tmp_path, zookeeper, start_broker)
+
+
+async def send(address: Address, topic: str, bodies: list[str], delay_level: int = 0) -> None:
+    async with AsyncRocketMQ(str(address)) as mq:
+        producer = mq.producer(fixed(0), failover=False)
+        for body in bodies:
+            await producer.send(topic, body, delay_level=delay_level)
+
+
+async def browsed(address: Address, topic: str) -> list[str]:
+    async with AsyncRocketMQ(str(address)) as mq:
+        return [bytes(message.data).decode() async for message in mq.browse(topic)]
+
+
+def committed(address: Address, topic: str, group: str) -> int:
+    with Asker(address) as asker:
+        return asker.committed(topic, group, 0)
+
+
+def lose_master(pair: RocketmqPair) -> PairProcess:
+    """Kill the master; return the member that was elected in its place."""
+    master = pair.master
+    other = pair.other(master)
+    master.kill()
+    pair.wait_master(other)
+    return other
+
+
+def test_offsets_topics_and_delayed_messages_survive_elections(pair: RocketmqPair) -> None:
+    pair.start()
+    first = pair.at(pair.master)
+    with Asker(first) as asker:
+        asker.create_topic("orders", 1)
+        asker.create_topic("late", 1)
+    asyncio.run(send(first, "orders", [f"order {number}" for number in range(5)]))
+    with Asker(first) as asker:
+        asker.commit("orders", "billing", 0, 3)
+    asyncio.run(send(first, "late", ["delayed"], delay_level=2))
+    killed = pair.master
+    second = lose_master(pair)
+    at = pair.at(second)
+    assert asyncio.run(browsed(at, "orders")) == [f"order {number}" for number in range(5)]
+    assert committed(at, "orders", "billing") == 3
+    with Asker(at) as asker:
+        asker.commit("orders", "billing", 0, 4)
+    wait_until(lambda: asyncio.run(browsed(at, "late")) == ["delayed"], "the delayed message to be delivered once")
+    asyncio.run(send(at, "orders", ["order 5"]))
+    killed.start()
+    pair.wait_in_sync()
+    wait_until(lambda: states(pair)[0] == states(pair)[1] != b"", "the state to be the same on both")
+    third = lose_master(pair)
+    at = pair.at(third)
+    assert third is killed
+    assert committed(at, "orders", "billing") == 4
+    assert asyncio.run(browsed(at, "orders")) == [f"order {number}" for number in range(6)]
+    assert asyncio.run(browsed(at, "late")) == ["delayed"]
+
+
+def states(pair: RocketmqPair) -> list[bytes]:
+    return [(member.data / STATE).read_bytes() for member in pair.members]
