@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fix_broker import StartBroker, free_port, wait_until
@@ -11,13 +12,20 @@ from fix_zookeeper import ZooKeeperRoot
 from pair_processes import PairProcess, PairProcesses
 from request_replay import Asker
 
+from metaq.backends.rocketmq.half_messages import Outcome
 from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.async_client import AsyncRocketMQ
+from metaq.client.rocketmq.client import RocketMQ
+from metaq.client.rocketmq.records import RocketReceived
+from metaq.errors import MetaqError
+from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.model import Address
+from metaq.protocols.remoting.headers.pulls import ViewMessageById
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 LEVELS = "1s 6s"
+ASK = "transactionTimeOut=1000\ntransactionCheckInterval=1000\n"
 STATE = "rocketmq-state"
 
 
@@ -29,7 +37,7 @@ class RocketmqPair(PairProcesses):
         self._ports = {"a": free_port(), "b": free_port()}
 
     def write(self, member: PairProcess) -> Path:
-        keys = f"brokerName=broker-a\nbrokerIP1=127.0.0.1\nmessageDelayLevel={LEVELS}\nvipPort=false\n"
+        keys = f"brokerName=broker-a\nbrokerIP1=127.0.0.1\nmessageDelayLevel={LEVELS}\nvipPort=false\n{ASK}"
         self.extra = f"[rocketmq]\nenabled=true\nport={self._ports[member.name]}\n{keys}"
         return super().write(member)
 
@@ -96,6 +104,51 @@ def test_offsets_topics_and_delayed_messages_survive_elections(pair: RocketmqPai
     assert committed(at, "orders", "billing") == 4
     assert asyncio.run(browsed(at, "orders")) == [f"order {number}" for number in range(6)]
     assert asyncio.run(browsed(at, "late")) == ["delayed"]
+
+
+def test_half_messages_ids_and_delivered_messages_survive_an_election(pair: RocketmqPair) -> None:
+    pair.start()
+    with RocketMQ(";".join(str(pair.at(member)) for member in pair.members)) as mq:
+        mq.cluster.create_topic("paid", 1)
+        producer = mq.producer(fixed(0))
+        sent = [producer.send("t", f"{number}") for number in range(20)]
+        producer.send("soon", "early", delay_level=1)
+        wait_until(lambda: bodies(mq, "soon") == ["early"], "the first delayed message")
+        with mq.transactional_producer("accounts", lambda message: "unknown", fixed(0)) as transactions:
+            with transactions.transaction() as transaction:
+                transaction.send("paid", "whole")
+            transactions.transaction().send("paid", "half")
+        producer.send("later", "moment", delay=5)
+        other = lose_master(pair)
+        wait_until(lambda: is_taken(producer, 20), "a message that is taken")
+        assert sent[3].offset_message_id is not None
+        with Asker(pair.at(other)) as asker:
+            place = OffsetMessageId.parse(sent[3].offset_message_id).physical_offset
+            assert sent[3].message_id.encode() in asker.ask(ViewMessageById(offset=place)).body
+        asked: list[str] = []
+
+        def check(message: RocketReceived) -> Outcome:
+            asked.append(message.data.decode())
+            return "commit"
+
+        with mq.transactional_producer("accounts", check, heartbeat_s=0.5) as transactions:
+            transactions.start()
+            wait_until(lambda: bodies(mq, "paid") == ["half", "whole"], "the half message to be committed")
+        assert asked == ["half"]
+        wait_until(lambda: bodies(mq, "later") == ["moment"], "the message for a moment")
+        assert bodies(mq, "soon") == ["early"]
+        assert bodies(mq, "t") == sorted([*map(str, range(20)), "next"])
+
+
+def is_taken(producer: Any, offset: int) -> bool:
+    try:
+        return bool(producer.send("t", "next").offset == offset)
+    except MetaqError:
+        return False
+
+
+def bodies(mq: RocketMQ, topic: str) -> list[str]:
+    return sorted(message.data.decode() for message in mq.browse(topic))
 
 
 def states(pair: RocketmqPair) -> list[bytes]:
