@@ -78,6 +78,7 @@ class LocalStreams:
         self._partitions: dict[PartitionLog, PartitionStream] = {}
         self._reported: set[str] = set()
         self._leader: Leader | None = None
+        self._unreported: dict[PartitionLog, None] = {}
         self._writing = asyncio.Lock()
 
     # ---- finding
@@ -119,14 +120,17 @@ class LocalStreams:
 
     def facts(self) -> dict[str, StreamFacts]:
         """Return all streams that can be compared; see ``PairStreams.facts``. Raises ``StreamRefused``."""
-        found = {}
-        for stream in self.all():
-            if (origin := stream.origin) is not None:
-                follows = self._leader is None and isinstance(stream, PartitionStream)
-                damage = stream.own_damage if follows else None  # type: ignore[attr-defined]
-                end = stream.durable_end if damage is None else damage.start
-                found[stream.name] = StreamFacts(origin, end, self._recorded(origin), stream.tail(end))
-        return found
+        found = ((stream.name, self.facts_of(stream)) for stream in self.all())
+        return {name: facts for name, facts in found if facts is not None}
+
+    def facts_of(self, stream: PairStream) -> StreamFacts | None:
+        """Return the facts of one stream; see ``PairStreams.facts_of``. Raises ``StreamRefused``."""
+        origin = stream.origin
+        if origin is None:
+            return None
+        damage = stream.own_damage if self._leader is None and isinstance(stream, PartitionStream) else None
+        end = stream.durable_end if damage is None else damage.start
+        return StreamFacts(origin, end, self._recorded(origin), stream.tail(end))
 
     def _recorded(self, origin: StreamOrigin) -> Epochs:
         found = self._epochs.get(origin.name)
@@ -284,6 +288,7 @@ class LocalStreams:
             for other in self._others.values():
                 await other.settled()
                 other.prepare()
+            self._report_written()
             ends, epochs = {}, {}
             for stream in self.all():
                 if (origin := stream.origin) is not None:
@@ -311,8 +316,16 @@ class LocalStreams:
 
     def _written(self, log: PartitionLog) -> None:
         if log.directory.name in self._reported:  # else its incarnation is not durable yet
-            assert self._leader is not None
-            self._leader.written(log.directory.name, log.end_offset)
+            if not self._unreported:
+                asyncio.get_running_loop().call_soon(self._report_written)
+            self._unreported[log] = None
+
+    def _report_written(self) -> None:
+        """Report appends, those of one iteration of the loop together."""
+        unreported, self._unreported = self._unreported, {}
+        for log in unreported:
+            if self._leader is not None and log.directory.name in self._reported:
+                self._leader.written(log.directory.name, log.end_offset)
 
     def _synced(self, log: PartitionLog, job: SyncJob) -> None:
         assert self._leader is not None

@@ -58,6 +58,7 @@ class Extent:
     def __init__(self, files: Files, directory: Path) -> None:
         self._disk, self.path = files, directory / FILE_NAME
         self._lock = threading.Lock()
+        self._is_closed = False
         self.known = False
         """Whether an extent is recorded."""
         self.first = self.end = 0
@@ -85,8 +86,13 @@ class Extent:
             OSError: The file cannot be written.
         """
         with self._lock:
-            if end > self.end or not self.known:
+            if not self._is_closed and (end > self.end or not self.known):
                 self._write(self.first, max(end, self.end))
+
+    def close(self) -> None:
+        """Record nothing more: the folder may be opened again."""
+        with self._lock:
+            self._is_closed = True
 
     def begin_at(self, first: int) -> None:
         """Record that the journal begins at ``first``; then older files may be removed.

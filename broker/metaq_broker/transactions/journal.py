@@ -421,6 +421,7 @@ class Journal:
     def close(self) -> None:
         """Close the files. Unsynced bytes are left to the operating system; see ``sync_now``."""
         self._closed = True
+        self._extent.close()
         self._close_if_idle()
 
     def _close_if_idle(self) -> None:

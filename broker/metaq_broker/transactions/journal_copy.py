@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Final
 from uuid import uuid4
 
@@ -75,6 +76,7 @@ class _File:
 class CopySync:
     """One fsync of the copy: captured on the event loop, run in a worker thread."""
 
+    copy: JournalCopy
     files: Files
     fds: tuple[int, ...]
     directory: Path | None
@@ -83,6 +85,12 @@ class CopySync:
 
     def run(self) -> None:
         """Make everything before ``end`` durable. Raises ``OSError``."""
+        with self.copy.io:
+            self._run()
+
+    def _run(self) -> None:
+        if self.copy.is_closed:
+            raise OSError("the journal is closed")
         for fd in self.fds:
             self.files.fdatasync(fd)
         if self.directory is not None:
@@ -103,6 +111,9 @@ class JournalCopy:
         self._named_start = -1
         self._covered_s = 0.0
         self._in_flight = False
+        self.io: Final = Lock()
+        """Held while files are synced or closed."""
+        self.is_closed = False
         self.incarnation: str | None = None
         self.end = 0
         """Behind the last intact record; the files may go on."""
@@ -259,7 +270,7 @@ class JournalCopy:
         now_s = self._clock.monotonic()
         extent = self._extent if now_s - self._covered_s >= COVER_S else None
         self._covered_s = now_s if extent is not None else self._covered_s
-        return CopySync(self._disk, fds, directory, self.end, extent)
+        return CopySync(self, self._disk, fds, directory, self.end, extent)
 
     def complete_sync(self, job: CopySync, error: OSError | None) -> None:
         """Record the result of ``job``."""
@@ -314,10 +325,13 @@ class JournalCopy:
         if self.failure is None and self._files and self.loss is None:
             with contextlib.suppress(OSError):
                 self._extent.cover(self._durable_end)
-        for file in self._files:
-            with contextlib.suppress(OSError):
-                self._disk.close(file.fd)
-        self._files.clear()
+        self._extent.close()
+        with self.io:
+            self.is_closed = True
+            for file in self._files:
+                with contextlib.suppress(OSError):
+                    self._disk.close(file.fd)
+            self._files.clear()
 
 
 def _starts(files: Files, directory: Path) -> list[int]:

@@ -18,6 +18,7 @@ import contextlib
 import secrets
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Final, NamedTuple
 from uuid import uuid4
 
@@ -77,6 +78,8 @@ class StateStream:
         self._waiters: list[tuple[int, Callable[[StreamRefused | None], None]]] = []
         self._syncing = False
         self._noted_s = 0.0
+        self._io = Lock()
+        self._is_closed = False
         self._table: StateTable | None = None
         self._leader: Leader | None = None
         self._held: tuple[int, Callable[[str | None], None]] | None = None
@@ -280,11 +283,14 @@ class StateStream:
         end = sizes[-1][0].start + sizes[-1][1]
 
         def run() -> None:
-            for each, _ in sizes:
-                self._files.fdatasync(each.fd)
-            if names:
-                self._files.rename(self._scratch, self._path)
-                self._files.fsync_dir(self._path.parent)
+            with self._io:
+                if self._is_closed:
+                    raise OSError("the state is closed")
+                for each, _ in sizes:
+                    self._files.fdatasync(each.fd)
+                if names:
+                    self._files.rename(self._scratch, self._path)
+                    self._files.fsync_dir(self._path.parent)
             if notes and (names or fresh is None):
                 self._note_end(end)
 
@@ -375,8 +381,8 @@ class StateStream:
 
     def _note_end(self, end: int) -> None:
         """Record the durable end (blocking; any thread); without it, only a check is weaker."""
-        if self._incarnation is not None:
-            with contextlib.suppress(OSError):
+        with self._io, contextlib.suppress(OSError):
+            if self._incarnation is not None and not self._is_closed:
                 _write_end(self._files, self._path, _NotedEnd(self._incarnation, self._begins_at, end))
 
     def _is_note_due(self) -> bool:
@@ -389,7 +395,9 @@ class StateStream:
         """Close the files of a follower (blocking). A leader's table closes its own."""
         if self._file is not None and self.loss is None:
             self._note_end(self.durable_end)
-        self._close_files()
+        with self._io:
+            self._is_closed = True
+            self._close_files()
 
     # ---- a leader
 

@@ -157,6 +157,9 @@ class PairStreams(Protocol):
     def epochs(self, name: str) -> Epochs:
         """Return the epochs of a stream that exists."""
 
+    def facts_of(self, stream: PairStream) -> StreamFacts | None:
+        """Return the facts of one stream; ``None`` while its incarnation is not durable (blocking: reads its tail)."""
+
     def facts(self) -> Mapping[str, StreamFacts]:
         """Return all streams whose incarnation is durable, with their durable ends (blocking: reads their tails)."""
 

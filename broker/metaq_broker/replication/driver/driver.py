@@ -413,9 +413,9 @@ class PairDriver:
             self._feed(events.DiskFailed(f"epoch {epoch} cannot begin: {refused}"))
         else:
             self._feed(events.EpochBegun(epoch, starts))
-            facts = streams.facts()
             for name in starts.keys() - self.member.stream_names:  # they got their incarnation with this epoch
-                self._feed(events.StreamAdded(facts[name]))
+                if (stream := streams.get(name)) is not None and (facts := streams.facts_of(stream)) is not None:
+                    self._feed(events.StreamAdded(facts))
 
     # ---- operators
 
@@ -485,8 +485,8 @@ class _Leader:
     streams: PairStreams
 
     def stream_added(self, stream: PairStream) -> None:
-        facts = self.streams.facts()[stream.name]
-        self.feed(events.StreamAdded(facts))
+        if (facts := self.streams.facts_of(stream)) is not None:
+            self.feed(events.StreamAdded(facts))
 
     def stream_removed(self, name: str) -> None:
         self.feed(events.StreamRemoved(name))
