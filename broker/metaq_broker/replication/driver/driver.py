@@ -34,6 +34,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 TICK_S: Final = 0.15
 
+ASK_S: Final = 0.05
+ASK_S_MAX: Final = 0.5
+"""First and longest pause between two attempts to connect to a master whose connection is lost."""
+
 LOOK_S: Final = 1.0
 """Seconds between two looks at who is alive, without a change that is notified."""
 
@@ -93,6 +97,8 @@ class PairDriver:
         self._followed = FollowedStreams(parts.streams, self._feed)
         self._links = LeaderLinks(parts.config, parts.streams, parts.open_link, self._feed, self._next_link)
         self._has_changed = asyncio.Event()
+        self._is_without_link = asyncio.Event()
+        self._is_without_link.set()
         self.live: Mapping[str, LiveMember] = {}
         self.store_trouble: str | None = "ZooKeeper was not asked yet"
         self.elections = 0
@@ -123,6 +129,7 @@ class PairDriver:
         self._parts.store.watch(self._store_changed)
         self._spawn(self._look(), "pair: who is alive")
         self._spawn(self._ticks(), "pair: ticks")
+        self._spawn(self._ask_master(), "pair: is the master there")
         self._perform(self.member.start())
 
     async def stop(self) -> None:
@@ -364,19 +371,28 @@ class PairDriver:
             self._feed(events.MessageArrived(number, message))
 
     def lost(self, number: int) -> None:
-        """An incoming link has ended: the master is asked whether it still listens."""
-        if self._incoming.pop(number, None) is None or self._has_ended:
-            return
-        self._feed(events.LinkDown(number, "the connection is lost"))
-        self._spawn(self._ask_master(), "pair: is the master there")
+        """An incoming link has ended."""
+        if self._incoming.pop(number, None) is not None:
+            self._feed(events.LinkDown(number, "the connection is lost"))
+            self._is_without_link.set()
 
     async def _ask_master(self) -> None:
-        """Report that the master is lost if its host refuses connections; silence says nothing."""
-        record = self.member.record
-        if record is None or self._leads or record.master == self._parts.identity.uuid:
-            return
-        if await self._links.is_refused(Address.parse(record.members[record.master].address)):
-            self._feed(events.MasterLost(record.master, "it refuses connections"))
+        """While there is no link, ask whether the master's host refuses connections; silence says nothing.
+
+        A process that is being killed may accept connections for a moment after others were closed.
+        """
+        while True:
+            await self._is_without_link.wait()
+            record, pause_s = self.member.record, ASK_S
+            while not self._incoming and not self._leads:
+                record = self.member.record
+                if record is not None and record.master != self._parts.identity.uuid:
+                    address = Address.parse(record.members[record.master].address)
+                    if await self._links.is_refused(address):
+                        self._feed(events.MasterLost(record.master, "it refuses connections"))
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 1.5, ASK_S_MAX)
+            self._is_without_link.clear()
 
     def _send(self, action: actions.SendToMember) -> None:
         link = self._incoming.get(action.link)

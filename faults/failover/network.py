@@ -1,0 +1,88 @@
+"""A network of this machine alone: each host is a network namespace behind one bridge, and any way can be cut.
+
+A way is cut in one direction by a wrong hardware address for the other host: packets are sent and arrive nowhere, as
+with a broken cable, and nobody is told. Needs root; ``available`` says whether it can be used.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from typing import Final
+
+NOWHERE: Final = "02:00:00:00:fa:11"
+_PREFIX_LENGTH: Final = 24
+
+
+def available() -> bool:
+    """Return whether network namespaces can be made here."""
+    if os.geteuid() != 0:
+        return False
+    name = f"metaq-probe-{os.getpid()}"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)
+    subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+    return made.returncode == 0
+
+
+def _ip(*arguments: str, namespace: str | None = None) -> None:
+    within = [] if namespace is None else ["netns", "exec", namespace, "ip"]
+    subprocess.run(["ip", *within, *arguments], check=True, capture_output=True)
+
+
+class Host:
+    """One namespace; ``address`` is its IP address."""
+
+    def __init__(self, name: str, address: str) -> None:
+        self.name, self.address = name, address
+
+    @property
+    def command(self) -> Sequence[str]:
+        """Return the prefix of commands that run on this host."""
+        return ("ip", "netns", "exec", self.name)
+
+
+class Network:
+    """A bridge with this process and the hosts ``names``; a context manager."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        number = os.getpid() % 200
+        self._bridge = f"mqb{number}"
+        self.own_address = f"10.231.{number}.1"
+        self.hosts = {
+            name: Host(f"mq{number}-{name}", f"10.231.{number}.{place}") for place, name in enumerate(names, 2)
+        }
+
+    def __enter__(self) -> Network:
+        _ip("link", "add", self._bridge, "type", "bridge")
+        _ip("addr", "add", f"{self.own_address}/{_PREFIX_LENGTH}", "dev", self._bridge)
+        _ip("link", "set", self._bridge, "up")
+        for host in self.hosts.values():
+            outer = f"{host.name[-8:]}o"
+            _ip("netns", "add", host.name)
+            _ip("link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", host.name)
+            _ip("link", "set", outer, "master", self._bridge, "up")
+            _ip("link", "set", "lo", "up", namespace=host.name)
+            _ip("addr", "add", f"{host.address}/{_PREFIX_LENGTH}", "dev", "eth0", namespace=host.name)
+            _ip("link", "set", "eth0", "up", namespace=host.name)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for host in self.hosts.values():
+            subprocess.run(["ip", "netns", "del", host.name], capture_output=True, check=False)
+        subprocess.run(["ip", "link", "del", self._bridge], capture_output=True, check=False)
+
+    def cut(self, source: Host, target: str) -> None:
+        """Let nothing that ``source`` sends arrive at the address ``target``, until ``heal``."""
+        _ip("neigh", "replace", target, "lladdr", NOWHERE, "dev", "eth0", "nud", "permanent", namespace=source.name)
+
+    def heal(self) -> None:
+        """Repair all ways."""
+        addresses = [self.own_address, *(host.address for host in self.hosts.values())]
+        for host in self.hosts.values():
+            for address in addresses:
+                subprocess.run(
+                    ["ip", "netns", "exec", host.name, "ip", "neigh", "del", address, "dev", "eth0"],
+                    capture_output=True,
+                    check=False,
+                )
