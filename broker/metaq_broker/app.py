@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import importlib
 import logging
 import os
 import threading
@@ -240,6 +241,9 @@ class Broker:
             raise StartFailed(str(error)) from error
         role.open(driver)
         self.maintenance.deleted = deleted
+        if self.config.rocketmq is not None:  # in advance: that takes seconds, which an election must not
+            await asyncio.to_thread(importlib.import_module, "metaq_broker.rocketmq.front_end")
+        await asyncio.to_thread(importlib.import_module, "metaq_broker.operate.registration.registration")
         self._closing.push_async_callback(self._stop_rocketmq)
 
     async def _stop_rocketmq(self) -> None:

@@ -69,7 +69,8 @@ class Member:
 
     def start(self) -> None:
         """Start the process; do not wait for anything."""
-        command = [*self.command, sys.executable, "-m", "metaq_broker.cli", "start", "-f", self.folder / "server.ini"]
+        file = str(self.folder / "server.ini")
+        command = [*self.command, sys.executable, "-m", "metaq_broker.cli", "start", "-f", file]
         with open(self.folder / "log", "ab") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
 
