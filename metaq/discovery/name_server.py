@@ -35,6 +35,9 @@ from metaq.discovery.refreshed import RefreshedCache
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, TopicNotFound
 from metaq.model import Address, Partition
 
+LOOK_S: Final = 1.0
+"""Longest wait for a name server that is asked whether a silent broker has moved."""
+
 AVOID_S: Final = 30.0
 """Seconds for which a silent address is used last, if the broker has another one."""
 
@@ -92,6 +95,7 @@ class NameServerDirectory:
         self._brokers: dict[str, dict[int, Address]] = {}
         self._bundled: dict[Address, MetaQBroker] = {}
         self._avoided: dict[Address, float] = {}
+        self._hurried = pool.hurried(LOOK_S)
 
     @property
     def namespace(self) -> str | None:
@@ -171,6 +175,22 @@ class NameServerDirectory:
         self._get("clusters", self._fetch_clusters)
         brokers = self.brokers()
         return {name: brokers[name][MASTER_ID] for name in sorted(brokers) if MASTER_ID in brokers[name]}
+
+    def has_moved(self, broker_name: str, address: Address) -> bool:
+        """Ask each name server for the broker's master, for a short time each; note a new one, if there is one."""
+        for position, server in enumerate(self._servers):
+            try:
+                with self._hurried.lease(server) as session:
+                    known = ask_brokers(session)
+            except MetaqError:
+                continue
+            master = None if known is None else known.brokers.get(broker_name, {}).get(MASTER_ID)
+            if known is not None and master is not None and master != address:
+                self._remember(known.brokers)
+                self._current = position  # the others may be frozen with the old master
+                self.invalidate()
+                return True
+        return False
 
     def avoid(self, address: Address) -> None:
         with self._lock:

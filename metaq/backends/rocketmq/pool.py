@@ -36,6 +36,12 @@ class SessionPool(Pool[Session]):
         connect = partial(self._opened, timeouts=timeouts)
         super().__init__(connect, clock, idle_s_max=IDLE_S_MAX, idle_max_per_address=idle_max_per_address)
         self.timeouts = timeouts
+        self._parts = transport, clock, credentials
+
+    def hurried(self, seconds: float) -> SessionPool:
+        """Return another pool for the same servers, whose sessions have a timeout of at most ``seconds``."""
+        shorter = Timeouts(min(seconds, self.timeouts.connect_s), min(seconds, self.timeouts.request_s))
+        return SessionPool(shorter, *self._parts)
 
     @contextmanager
     def lease(self, address: Address, until_s: float | None = None) -> Iterator[Session]:

@@ -9,13 +9,13 @@ announcement that it is shutting down (``GO_AWAY``).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
 from metaq.backends.rocketmq.answers import refusal_of
 from metaq.backends.rocketmq.errors import RequestRefused
-from metaq.errors import FieldError, ProtocolError
+from metaq.errors import ConnectionFailed, DeadlineExceeded, FieldError, ProtocolError
 from metaq.model import Address, Buffer
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.identification import ROCKETMQ
@@ -38,6 +38,9 @@ ANSWERED_BYTES_MAX: Final = 256 << 20
 limits a session's memory, beside one response in transit.
 """
 
+SILENT_LOOK_S: Final = 1.0
+"""Seconds without a byte from a broker, after which the name servers are asked whether it has moved."""
+
 _RECEIVE_BYTES: Final = 256 << 10
 _OPAQUE_MAX: Final = (1 << 31) - 1
 
@@ -55,6 +58,8 @@ class Session(RequestSession[str, RemotingCommand]):
     ) -> None:
         super().__init__(address, timeouts, clock)
         self._answered_bytes = 0
+        self.has_moved: Callable[[Address], bool] | None = None
+        """Returns whether the broker is elsewhere by now; asked while the server is silent. Set by the lessee."""
         self._credentials = credentials
         self._opaques = itertools.count()
         self._stream = transport.connect_tcp(address, timeouts.connect_s)
@@ -228,6 +233,21 @@ class Session(RequestSession[str, RemotingCommand]):
                     self._receive_first(deadline)
 
     def _receive(self, deadline: float) -> None:
+        """Receive; while the server is silent, find out whether its broker has moved: a frozen one closes nothing."""
+        while self.has_moved is not None:
+            soon = self.clock.monotonic() + SILENT_LOOK_S
+            if soon >= deadline:
+                break
+            try:
+                self._receive_until(soon)
+            except DeadlineExceeded:
+                if self.has_moved(self.address):
+                    raise ConnectionFailed(self.address, "receive", "its broker has another master by now") from None
+            else:
+                return
+        self._receive_until(deadline)
+
+    def _receive_until(self, deadline: float) -> None:
         remaining_s = self._remaining_s(deadline)
         count = self._stream.recv_into(self._buffer, remaining_s)
         if not count:

@@ -32,6 +32,9 @@ Change = Callable[[PullFrames, RemotingCommand], RemotingCommand]
 class Bundled(NameServerDirectory):
     """Says of every broker that it is the bundled one."""
 
+    def has_moved(self, broker_name: str, address: Address) -> bool:
+        return False
+
     def metaq_broker(self, address: Address) -> MetaQBroker | None:
         return MetaQBroker(0, Address("h", 1))
 
