@@ -1,13 +1,14 @@
 """The demo behind ``make cluster-demo``: a whole cluster on this machine, and a broker that is killed meanwhile.
 
-    ZooKeeper ── two brokers, each with a slave ── topic "orders" ─> spark-submit on two workers ─> topic "checked"
+    ZooKeeper ── two pairs of brokers ── topic "orders" ─> spark-submit on two workers ─> topic "checked"
 
 Half of the messages are sent over MetaQ's protocol, half over RocketMQ's, alternately to the same partitions.
 
-While the pipeline runs, a broker is killed. Readers use its slave; transactions of the exactly-once sink wait, because
-only a master decides them. So the broker is started again, as systemd would do, and in the end every message must be in
-the target once, unchanged. Everything listens on 127.0.0.1 and is stopped at the end, also when the demo is interrupted
-or fails. Exit status: 0 if every message arrived once, 1 if not.
+While the pipeline runs, the master of a pair is killed. The other member is elected, and readers, writers and the
+transactions of the exactly-once sink go on with it. The killed broker is started again, as systemd would do, and copies
+what it has missed. In the end every message must be in the target once, unchanged, and both members of each pair must
+have the same bytes. Everything listens on 127.0.0.1 and is stopped at the end, also when the demo is interrupted or
+fails. Exit status: 0 if every message arrived once, 1 if not.
 """
 
 from __future__ import annotations
@@ -17,28 +18,36 @@ import logging
 import sys
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pyspark
-from cluster_demo_messages import STAMP_BYTES, Verdict, judge, send, stored
+from cluster_demo_messages import STAMP_BYTES, Verdict, broker_name, judge, send, stored
 from cluster_demo_processes import Process, Processes
-from cluster_demo_stage import WORKERS, Broker, SparkCluster, start_spark, start_zookeeper
+from cluster_demo_stage import (
+    WORKERS,
+    Broker,
+    BrokerPair,
+    SparkCluster,
+    start_name_server,
+    start_spark,
+    start_zookeeper,
+)
 from demo_stage import Interrupted, StageFailed, obey_signals, temporary_folder
 
 from metaq.backends.metaq.pool import shared_pool
 from metaq.backends.rocketmq.pool import SessionPool as RocketMQPool
 from metaq.backends.rocketmq.topics import create_topic
 from metaq.client.rocketmq.client import RocketMQ
-from metaq.discovery.fixed import FixedDirectory
 from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.errors import MetaqError
-from metaq.model import OffsetRange, TopicPartition
+from metaq.model import Address, OffsetRange, TopicPartition
 
 SOURCE, TARGET = "orders", "checked"
 STREAM = Path(__file__).with_name("cluster_demo_stream.py")
-MASTERS, PARTITIONS = 2, 2
+PAIRS, PARTITIONS = 2, 2
 MESSAGES, BATCHES = 200_000, 12
 SHARE_BEFORE_KILL = 0.3
 RUNS_MAX = 4
@@ -93,10 +102,10 @@ class Demo:
         self._print(f"Spark {pyspark.__version__}: {cluster.master} with {WORKERS} workers")
         headline(f'Sending {self._messages:,} messages to the topic "{SOURCE}"')
         self._send()
-        headline(f'Streaming "{SOURCE}" to "{TARGET}", exactly once; a broker is killed meanwhile')
+        headline(f'Streaming "{SOURCE}" to "{TARGET}", exactly once; a master is killed meanwhile')
         pipeline = self._submit(cluster)
         self._wait_for_share(pipeline)
-        self._lose_a_broker()
+        self._lose_a_master()
         self._see_it_through(pipeline, cluster)
         headline(f'Reading "{TARGET}" back and comparing every message')
         return self._conclude()
@@ -105,32 +114,46 @@ class Demo:
         zookeeper = start_zookeeper(self._processes)
         self._zookeeper = ZooKeeperAddress.parse(zookeeper)
         self._print(f"ZooKeeper: {zookeeper}")
-        self._masters = [Broker(self._processes, zookeeper, 0, PARTITIONS)]
-        for id_ in range(1, MASTERS):
-            name_server = self._masters[0].rocketmq
-            self._masters.append(Broker(self._processes, zookeeper, id_, PARTITIONS, name_server=name_server))
-        self._slaves = [
-            Broker(self._processes, zookeeper, master.broker_id, PARTITIONS, master.address) for master in self._masters
+        self._name_server = start_name_server(self._processes)
+        self._print(f"name server of RocketMQ's clients: {self._name_server}")
+        self._pairs = [
+            BrokerPair(self._processes, zookeeper, number, PARTITIONS, self._name_server) for number in range(PAIRS)
         ]
-        for broker in [*self._masters, *self._slaves]:
-            self._print(f"{broker.name}: {broker.address}")
-        self._print(f"name server of RocketMQ's clients: {self._masters[0].rocketmq}")
+        for pair in self._pairs:
+            pair.members[0].wait_for(partial(self._has_master, pair), "a master is elected")
+            for member in pair.members:
+                self._print(f"{member.name}: {member.address}{self._role(member)}")
+
+    def _has_master(self, pair: BrokerPair) -> bool:
+        return pair.broker_id in self._masters()
+
+    def _role(self, member: Broker) -> str:
+        return ", elected master" if self._masters().get(member.broker_id) == member.address else ""
+
+    def _masters(self) -> dict[int, Address]:
+        """Return broker id -> address of its master, according to ZooKeeper now."""
+        return {
+            number: broker.master
+            for number, broker in TreeCache(self._zookeeper, CONNECT_S).brokers().items()
+            if broker.master is not None
+        }
 
     def _send(self) -> None:
-        with closing(RocketMQPool()) as pool, RocketMQ(str(self._masters[0].rocketmq)) as rocketmq:
-            for master in self._masters:
-                create_topic(pool, master.name, master.rocketmq, SOURCE, PARTITIONS)
-            self._masters[-1].wait_for(self._is_registered, f'the name server knows all queues of "{SOURCE}"')
+        with closing(RocketMQPool()) as pool, RocketMQ(str(self._name_server)) as rocketmq:
+            for pair in self._pairs:
+                master = pair.at(self._masters()[pair.broker_id])
+                create_topic(pool, broker_name(pair.broker_id), master.rocketmq, SOURCE, PARTITIONS)
+            self._pairs[-1].members[0].wait_for(self._is_registered, f'the name server knows all queues of "{SOURCE}"')
             producer = rocketmq.producer()
             over_rocketmq = send(self._directory(), self._pool, producer, SOURCE, self._messages)
         self._print(f"{over_rocketmq:,} of them by a producer of RocketMQ's")
-        self._sent_bytes = sum(map(len, self._ends(self._masters, SOURCE).values()))
+        self._sent_bytes = sum(map(len, self._ends(SOURCE).values()))
         self._wait_for_slaves(SOURCE)
-        self._print(f"{self._sent_bytes:,} bytes, on the brokers' disks and on their slaves'")
+        self._print(f"{self._sent_bytes:,} bytes, the same on both members of each pair")
 
     def _is_registered(self) -> bool:
-        with RocketMQ(str(self._masters[0].rocketmq)) as rocketmq:  # a new client, without a cached route
-            return len(rocketmq.cluster.describe(SOURCE)) == PARTITIONS * len(self._masters)
+        with RocketMQ(str(self._name_server)) as rocketmq:  # a new client, without a cached route
+            return len(rocketmq.cluster.describe(SOURCE)) == PARTITIONS * len(self._pairs)
 
     def _submit(self, cluster: SparkCluster) -> Process:
         self._runs += 1
@@ -148,7 +171,7 @@ class Demo:
         expected = self._sent_bytes + STAMP_BYTES * self._messages
 
         def share() -> float:
-            return sum(map(len, self._ends(self._masters, TARGET).values())) / expected
+            return sum(map(len, self._ends(TARGET).values())) / expected
 
         pipeline.wait_for(lambda: share() > 0, "the first messages come through", PIPELINE_DEADLINE_S)
         self._print("the first messages have come through")
@@ -156,16 +179,17 @@ class Demo:
         pipeline.wait_for(lambda: share() >= SHARE_BEFORE_KILL, f"{enough} come through", PIPELINE_DEADLINE_S)
         self._print(f"{enough} have come through")
 
-    def _lose_a_broker(self) -> None:
-        """Kill a master, wait until readers are sent to its slave, and start it again."""
-        master, slave = self._masters[0], self._slaves[0]
+    def _lose_a_master(self) -> None:
+        """Kill a master, wait until the other member is elected, and start the killed one again."""
+        pair = self._pairs[0]
+        master = pair.at(self._masters()[pair.broker_id])
+        other = pair.other(master)
         master.kill()
-        self._print(f"{master.name} is killed (SIGKILL)")
-        slave.wait_for(lambda: self._directory().brokers().get(master.broker_id) == slave.address, "readers find it")
-        there = sum(1 for _ in stored(self._directory(), self._pool, SOURCE, master.broker_id))
-        self._print(f'ZooKeeper names its slave for reading, which has {there:,} messages of "{SOURCE}"')
+        self._print(f"the master of {pair.name} is killed (SIGKILL)")
+        other.wait_for(lambda: self._masters().get(pair.broker_id) == other.address, "it is elected")
+        self._print("the other member is elected, without help")
         master.start_again()
-        self._print(f"{master.name} runs again, at {master.address}")
+        self._print(f"the killed one runs again, at {master.address}")
 
     def _see_it_through(self, pipeline: Process, cluster: SparkCluster) -> None:
         """Wait for the end of the pipeline; one that fails is submitted again, and continues from its checkpoint."""
@@ -179,7 +203,9 @@ class Demo:
     def _conclude(self) -> int:
         self._wait_for_slaves(TARGET)
         verdict = judge(stored(self._directory(), self._pool, TARGET), self._messages)
-        self._print(f"sent {self._messages:,}, received {verdict.received:,}; the slaves have the same")
+        self._print(
+            f"sent {self._messages:,}, received {verdict.received:,}; both members of each pair have the same bytes"
+        )
         print(f"\n{sentence(verdict)}")
         return 0 if verdict.good else 1
 
@@ -187,14 +213,12 @@ class Demo:
         """Return the cluster according to ZooKeeper now."""
         return ZooKeeperDirectory(TreeCache(self._zookeeper, CONNECT_S), self._pool)
 
-    def _ends(self, brokers: list[Broker], topic: str) -> dict[TopicPartition, OffsetRange]:
-        return FixedDirectory([broker.address for broker in brokers], self._pool).ends([topic])
+    def _ends(self, topic: str) -> dict[TopicPartition, OffsetRange]:
+        return self._directory().ends([topic])
 
     def _wait_for_slaves(self, topic: str) -> None:
-        def is_same() -> bool:
-            return self._ends(self._slaves, topic) == self._ends(self._masters, topic)
-
-        self._slaves[0].wait_for(is_same, f'the slaves have all of "{topic}"')
+        for pair in self._pairs:
+            pair.members[0].wait_for(partial(pair.are_equal, topic), f'both members have all of "{topic}"')
 
     def _print(self, text: str) -> None:
         print(f"  {time.monotonic() - self._started_s:5.1f} s  {text}", flush=True)

@@ -39,6 +39,7 @@ BROKER_CONFIG = """\
 [system]
 brokerId={broker_id}
 numPartitions={partitions}
+serverPort={port}
 dataPath={data}
 unflushThreshold=0
 unflushInterval=10000
@@ -46,21 +47,17 @@ maxSegmentSize=1024*1024*64
 maxTransferSize=1024*1024
 [zookeeper]
 zk.zkConnect={zookeeper}
-zk.zkSessionTimeoutMs={session_ms}
 zk.zkSyncTimeMs=0
-{role}
-{rocketmq}
-[topic=*]
-"""
-
-
-ROCKETMQ_CONFIG = """\
+[pair]
+other={other}
+sessionMs={session_ms}
 [rocketmq]
 enabled=true
-port={port}
+port={rocketmq_port}
 brokerName={name}
 brokerIP1=127.0.0.1
-namesrvAddr={name_servers}
+namesrvAddr={name_server}
+[topic=*]
 """
 
 
@@ -93,71 +90,86 @@ def _serves(port: int, data: Path) -> bool:
     return f"dataDir={data}".encode() in answer
 
 
+def start_name_server(processes: Processes) -> Address:
+    """Start a name server for RocketMQ's clients."""
+    address = Address("127.0.0.1", free_port())
+    config = processes.folder / "namesrv.properties"
+    config.write_text(f"listenPort={address.port}\nbindAddress=127.0.0.1\n")
+    command = [sys.executable, "-m", "metaq_broker.rocketmq.nameserver", "start", "-c", str(config)]
+    process = processes.start("name server", command)
+    process.wait_for(lambda: f":{address.port}" in process.said(), "it serves")
+    return address
+
+
 class Broker:
-    """A ``metaq-broker`` that registers in ZooKeeper: a master, or the asynchronous slave of ``master``.
+    """A ``metaq-broker``, one of the members of a pair. It keeps its folder and its ports when it is started again."""
 
-    It keeps its folder and its ports when it is started again. A master also serves RocketMQ's clients, and registers
-    at ``name_server``, the name server on another master's port.
-    """
-
-    def __init__(
-        self,
-        processes: Processes,
-        zookeeper: str,
-        broker_id: int,
-        partitions: int,
-        master: Address | None = None,
-        name_server: Address | None = None,
-    ) -> None:
-        self._processes = processes
-        self.broker_id = broker_id
-        self.name = f"broker {broker_id}" if master is None else f"slave of broker {broker_id}"
+    def __init__(self, processes: Processes, broker_id: int, letter: str) -> None:
+        self._processes, self.broker_id = processes, broker_id
+        self.name = f"broker {broker_id}{letter}"
+        self.address, self.rocketmq = Address("127.0.0.1", free_port()), Address("127.0.0.1", free_port())
         folder = processes.folder / self.name.replace(" ", "-")
         folder.mkdir()
-        self.rocketmq = Address("127.0.0.1", free_port())
-        self._config = folder / "server.ini"
+        self.data, self._config = folder / "data", folder / "server.ini"
+
+    def start(self, other: Address, zookeeper: str, name_server: Address, partitions: int) -> None:
+        """Write the configuration, and start it."""
         self._config.write_text(
             BROKER_CONFIG.format(
-                broker_id=broker_id,
+                broker_id=self.broker_id,
                 partitions=partitions,
-                data=folder / "data",
+                port=self.address.port,
+                data=self.data,
                 zookeeper=zookeeper,
+                other=other,
                 session_ms=SESSION_MS,
-                role="" if master is None else f"[slave]\nslaveId=0\nmaster={master}",
-                rocketmq="" if master is not None else self._for_rocketmq(name_server),
+                rocketmq_port=self.rocketmq.port,
+                name=broker_name(self.broker_id),
+                name_server=name_server,
             )
         )
-        self._process, self.address = self._start(port=0)
-
-    def _for_rocketmq(self, name_server: Address | None) -> str:
-        port, name = self.rocketmq.port, broker_name(self.broker_id)
-        return ROCKETMQ_CONFIG.format(port=port, name=name, name_servers=name_server or "")
-
-    def _start(self, port: int) -> tuple[Process, Address]:
-        command: list[str | Path] = [
-            sys.executable,
-            "-m",
-            "metaq_broker.cli",
-            "start",
-            "-f",
-            self._config,
-            "--port",
-            str(port),
-        ]
-        process = self._processes.start(self.name, command)
-        process.wait_for(lambda: READY.search(process.said()) is not None, "it is ready")
-        [address] = READY.findall(process.said())
-        return process, Address.parse(address)
+        self.start_again()
 
     def start_again(self) -> None:
-        """Start it as before, like an operator or systemd. It waits until ZooKeeper has ended the old session."""
-        self._process, self.address = self._start(self.address.port)
+        """Start it as before, like an operator or systemd."""
+        command = [sys.executable, "-m", "metaq_broker.cli", "start", "-f", str(self._config)]
+        self._process = self._processes.start(self.name, command)
+        self._process.wait_for(lambda: READY.search(self._process.said()) is not None, "it is ready")
 
     def wait_for(self, happened: Callable[[], bool], what: str) -> None:
         self._process.wait_for(happened, what)
 
     def kill(self) -> None:
         self._process.kill()
+
+    def stored(self, topic: str) -> dict[str, bytes]:
+        """Return the segments of a topic with bytes, by their paths."""
+        paths = sorted(self.data.glob(f"{topic}-[0-9]*/*.meta"))
+        return {str(path.relative_to(self.data)): content for path in paths if (content := path.read_bytes())}
+
+
+class BrokerPair:
+    """Two brokers with one broker id, which elect their master."""
+
+    def __init__(
+        self, processes: Processes, zookeeper: str, broker_id: int, partitions: int, name_server: Address
+    ) -> None:
+        self.broker_id, self.name = broker_id, f"broker {broker_id}"
+        self.members = [Broker(processes, broker_id, letter) for letter in "ab"]
+        for member in self.members:
+            member.start(self.other(member).address, zookeeper, name_server, partitions)
+
+    def other(self, member: Broker) -> Broker:
+        return next(each for each in self.members if each is not member)
+
+    def at(self, address: Address) -> Broker:
+        """Return the member at an address."""
+        return next(each for each in self.members if each.address == address)
+
+    def are_equal(self, topic: str) -> bool:
+        """Return whether both members have the same bytes of a topic."""
+        one, other = (member.stored(topic) for member in self.members)
+        return one == other
 
 
 @dataclass(frozen=True)
