@@ -4,36 +4,18 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from http_server import serving
 
 from metaq.testing.broker_process import BrokerProcess
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 START = "python -m metaq_console --cluster 127.0.0.1:8123 --write"
-READY = re.compile(r"metaq console ready on (http://127\.0\.0\.1:\d+)/\n")
 VARYING = {"ID": r"\d+", "TIME": r"\d+", "SECONDS": r"[\d.e-]+"}
 
 pytestmark = pytest.mark.process
-
-
-@contextmanager
-def started(line: str) -> Iterator[str]:
-    """Run the line that starts a server, on a free port; yield its address."""
-    command = [sys.executable, *line.split()[1:], "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            ready = READY.fullmatch(process.stdout.readline())
-            assert ready is not None
-            yield ready[1]
-        finally:
-            process.terminate()
-            assert process.wait(60) == 0
 
 
 def examples() -> list[tuple[str, str]]:
@@ -55,7 +37,7 @@ def test_the_lines_do_what_the_page_shows(metaq_broker: BrokerProcess) -> None:
     assert START in PAGE.read_text()
     found = examples()
     assert len(found) == 3
-    with started(START.replace("127.0.0.1:8123", metaq_broker.cluster)) as url:
+    with serving(*START.replace("127.0.0.1:8123", metaq_broker.cluster).split()[3:]) as url:
         for command, output in found:
             done = subprocess.run(
                 ["bash", "-c", command.replace("http://127.0.0.1:8120", url)],
