@@ -39,7 +39,7 @@ class ResetBody:
     to: Literal["earliest", "latest"] | None = None
     time_ms: Annotated[int, Range(0, TIME_MS_MAX)] | None = None
     offset: Annotated[int, Range(0, INT64_MAX)] | None = None
-    partitions: Annotated[tuple[Annotated[str, Length(1, 300)], ...], Length(1, 1000)] | None = None
+    partitions: Annotated[tuple[Annotated[str, Length(1, 300)], ...], Length(1, 500)] | None = None
     dry_run: bool = True
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class DeadLetterJson:
 class ResendBody:
     """Dead letters to send again: to their own topic, or to ``topic``."""
 
-    numbers: Annotated[tuple[Annotated[str, Length(1, 400)], ...], Length(1, RESEND_MAX)]
+    numbers: Annotated[tuple[Annotated[str, Length(1, 300)], ...], Length(1, RESEND_MAX)]
     topic: Name | None = None
 
 

@@ -17,7 +17,7 @@ from metaq_console.errors import RequestFailed
 
 Method = Literal["GET", "POST", "DELETE"]
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
-BODY_BYTES_MAX: Final = 64 << 10
+BODY_BYTES_MAX: Final = 1 << 20
 """Longest body, unless an operation allows more."""
 
 

@@ -186,12 +186,12 @@ class ClusterQuestions:
             self.system.reset(group, rows)
             return rows
 
-        return await self.ask(change, f"reset of group {group!r}")
+        return await self._change(change, f"reset of group {group!r}")
 
     async def send(self, topic: str, messages: Sequence[NewMessage]) -> list[SendResult]:
         """Put messages; each has a result."""
         within_s = self._within_s * 0.9  # so that the results are there before the question's deadline
-        return await self.ask(lambda: self.system.send(topic, messages, within_s), f"put to topic {topic!r}")
+        return await self._change(lambda: self.system.send(topic, messages, within_s), f"put to topic {topic!r}")
 
     async def dead_letters(self, group: str, start: int = 0, count: int = 50) -> Page[DeadLetter]:
         _check_page(start, count)
@@ -203,7 +203,7 @@ class ClusterQuestions:
     async def resend(self, group: str, numbers: Sequence[str], topic: str | None) -> list[ResendResult]:
         """Send dead letters again; each has a result."""
         within_s = self._within_s * 0.9
-        return await self.ask(
+        return await self._change(
             lambda: self.system.resend(group, numbers, topic, within_s), f"resend of dead letters of group {group!r}"
         )
 
@@ -239,6 +239,12 @@ class ClusterQuestions:
             return await self._questions.ask(call, what=what, within_s=within_s)
         except (MetaqError, ValueError, TypeError) as error:
             raise failure_of(error) from error
+
+    async def _change(self, call: Callable[[], R], what: str) -> R:
+        try:
+            return await self.ask(call, what)
+        finally:
+            self._questions.forget()
 
     async def _shared(self, key: Hashable, call: Callable[[], R], what: str, fresh_s: float) -> R:
         try:

@@ -90,10 +90,9 @@ class Questions:
         result: _T = await asyncio.shield(found.task)
         return result
 
-    def forget(self, *keys: Hashable) -> None:
-        """Forget answers, because something was changed."""
-        for key in keys:
-            self._shared.pop(key, None)
+    def forget(self) -> None:
+        """Forget all answers, because something was changed: who asks from now on must see it."""
+        self._shared.clear()
 
     async def _take_slot(self, what: str, within_s: float) -> None:
         if self._waiting >= WAITING_MAX:
