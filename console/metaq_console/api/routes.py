@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from metaq_console.api.metrics import metrics_answer
 from metaq_console.api.openapi import document
 from metaq_console.api.operations import ApiOperation, JsonAnswer, answer, failure_answer
 from metaq_console.api.table import OPERATIONS
@@ -22,16 +23,20 @@ _log = logging.getLogger(__name__)
 
 
 def api_routes(console: Console) -> list[Route]:
-    """Return the routes of all operations, and of their description."""
+    """Return the routes of all operations, of their description, and of the metrics."""
     described = JsonAnswer(document(OPERATIONS))
 
     async def describe(request: Request) -> Response:
         return described
 
+    async def measure(request: Request) -> Response:
+        return metrics_answer(console)
+
     ordered = sorted(OPERATIONS, key=lambda one: one.path)
     by_path = [list(rows) for _, rows in groupby(ordered, lambda one: one.path)]
     routes = [Route(rows[0].path, _endpoint(rows, console), methods=[row.method for row in rows]) for rows in by_path]
-    return [Route(OPENAPI_PATH, describe, methods=["GET"]), *routes]
+    others = [Route(OPENAPI_PATH, describe, methods=["GET"]), Route("/metrics", measure, methods=["GET"])]
+    return [*others, *routes]
 
 
 def _endpoint(rows: Sequence[ApiOperation], console: Console) -> Callable[[Request], Awaitable[Response]]:

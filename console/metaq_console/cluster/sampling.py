@@ -10,20 +10,30 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from metaq.net.clock import SYSTEM_CLOCK
+from metaq.net.clock import SYSTEM_CLOCK, wall_clock_ms
 from metaq_console.cluster.cluster_questions import ClusterQuestions
 from metaq_console.cluster.history import History, SeriesKey
 from metaq_console.cluster.values import LagRow, TopicRow, by_topic
-from metaq_console.errors import failure_of
+from metaq_console.errors import RequestFailed, failure_of
 
 PAUSE_SHARE: Final = 50
-GROUPS_MAX: Final = 50
+GROUPS_MAX: Final = 200
 """Groups whose lag is sampled: those that clients have asked for last, then the first ones."""
 TOPICS_MAX: Final = 200
 """Topics whose rates are sampled: those with the highest."""
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSample:
+    """A group at the last sample: its lag in each topic, and its running consumers, ``None`` if they are not known."""
+
+    group: str
+    lags: tuple[LagRow, ...]
+    members: int | None
 
 
 class Sampler:
@@ -33,6 +43,10 @@ class Sampler:
         self._cluster, self._history, self._every_s = cluster, history, every_s
         self._watched: OrderedDict[str, None] = OrderedDict()
         self._complaint: str | None = None
+        self.groups: tuple[GroupSample, ...] = ()
+        """The groups of the last sample."""
+        self.groups_at_ms: int | None = None
+        """When they were asked for."""
         self.largest_lags: Mapping[str, LagRow] = {}
         """Of each topic, the group that is furthest behind in it, among the groups of the last sample."""
 
@@ -80,13 +94,22 @@ class Sampler:
         watched = [name for name in reversed(self._watched) if name in set(names)]
         chosen = dict.fromkeys([*watched, *names[:GROUPS_MAX]])
         largest: dict[str, LagRow] = {}
-        for name in list(chosen)[:GROUPS_MAX]:
-            rows = await self._cluster.lag(name)
-            self._add("group", name, "lag", sum(row.lag for row in rows))
-            for row in by_topic(rows):
-                if row.topic not in largest or row.lag > largest[row.topic].lag:
-                    largest[row.topic] = row
+        found = [await self._sample_group(name) for name in list(chosen)[:GROUPS_MAX]]
+        self.groups, self.groups_at_ms = tuple(one for one in found if one is not None), wall_clock_ms()
+        for row in (row for sample in self.groups for row in sample.lags):
+            if row.topic not in largest or row.lag > largest[row.topic].lag:
+                largest[row.topic] = row
         self.largest_lags = largest
+
+    async def _sample_group(self, name: str) -> GroupSample | None:
+        """Return a group; ``None`` if it cannot be had, which does not keep others from being asked for."""
+        try:
+            rows, members = await self._cluster.lag(name), await self._cluster.members(name)
+        except RequestFailed as error:
+            self._complain(error)
+            return None
+        self._add("group", name, "lag", sum(row.lag for row in rows))
+        return GroupSample(group=name, lags=tuple(by_topic(rows)), members=len(members))
 
     def _add(self, kind: str, name: str, figure: str, value: float) -> None:
         self._history.add(SeriesKey(kind, name, figure), value)  # type: ignore[arg-type]
