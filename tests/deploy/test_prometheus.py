@@ -96,7 +96,7 @@ def test_panels_do_not_overlap_and_have_a_text() -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """Series of a minute's steps, ``NAME VALUES`` each, with which an alert fires after ``minutes``, and with which not."""
+    """Series of a minute's steps, ``NAME VALUES`` each: an alert fires after ``minutes`` with some, not with others."""
 
     fires: tuple[str, ...]
     quiet: tuple[str, ...]
