@@ -1,16 +1,18 @@
 """Measures whether pages that are open delay puts: the latency of puts with and without clients that ask over HTTP.
 
 A broker with ``[http]`` runs with a number of topics. A producer puts a message at a time, at a fixed rate; the latency
-of each is from when it was due to its acknowledgement. Clients that stand for open pages ask every two seconds for what
-a page shows: topics, partitions, the newest messages, groups, brokers, and search now and then. Rounds with and without
-them alternate, so that both see the same machine. The result is the ratio of the 99th percentiles: of each pair of
-rounds, and of all puts.
+of each is from its sending to its acknowledgement, and the processor time of the broker is that of its whole process.
+Clients that stand for open pages, in a process of their own, ask every two seconds for what a page shows: topics,
+partitions, the newest messages, groups, brokers, and search now and then. Rounds with and without them alternate, so
+that both see the same machine. The result is the ratio of the 99th percentiles, of each pair of rounds and of all puts,
+and the part of a core that the broker spends on pages.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
+import multiprocessing
 import os
 import re
 import statistics
@@ -24,15 +26,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from metaq import MetaQ
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import put
 from metaq.model import Address, Message
 
+if TYPE_CHECKING:
+    from multiprocessing.synchronize import Event
+
+    Answers = multiprocessing.SimpleQueue[int]
+
 TOPIC: Final = "speed"
 GROUP: Final = "billing"
+DEADLINE_S: Final = 120.0
 READY: Final = re.compile(r"metaq-broker \S+ ready on (\S+), data in .*\n")
 HTTP: Final = re.compile(r"HTTP: http://(\S+)/\n")
 SHOWN: Final = (
@@ -63,6 +71,8 @@ class Latencies:
 
     quiet: list[list[float]] = field(default_factory=list)
     busy: list[list[float]] = field(default_factory=list)
+    quiet_cpu_s: float = 0.0
+    busy_cpu_s: float = 0.0
 
 
 def percentile(values: Sequence[float], part: float) -> float:
@@ -71,8 +81,8 @@ def percentile(values: Sequence[float], part: float) -> float:
 
 
 @contextmanager
-def running_broker(folder: Path) -> Iterator[tuple[Address, Address]]:
-    """Run a broker with HTTP access; yield its address, and that of HTTP."""
+def running_broker(folder: Path) -> Iterator[tuple[Address, Address, int]]:
+    """Run a broker with HTTP access; yield its address, that of HTTP, and the id of its process."""
     file = folder / "server.ini"
     file.write_text(
         f"[system]\nbrokerId=0\nserverPort=0\ndataPath={folder / 'data'}\nunflushThreshold=0\nmaxPartitions=100000\n"
@@ -85,7 +95,7 @@ def running_broker(folder: Path) -> Iterator[tuple[Address, Address]]:
             ready, served = READY.fullmatch(process.stdout.readline()), HTTP.fullmatch(process.stdout.readline())
             if ready is None or served is None:
                 raise SystemExit("the broker did not get ready")
-            yield Address.parse(ready[1]), Address.parse(served[1])
+            yield Address.parse(ready[1]), Address.parse(served[1]), process.pid
         finally:
             process.terminate()
             process.wait(60)
@@ -111,61 +121,83 @@ def put_for(broker: Address, seconds: float, rate: float) -> list[float]:
             due_s = began_s + number / rate
             if (early_s := due_s - time.perf_counter()) > 0:
                 time.sleep(early_s)
+            sent_s = time.perf_counter()
             put(session, TOPIC, 0, Message(b"x" * 100))
-            found.append(time.perf_counter() - due_s)
+            found.append(time.perf_counter() - sent_s)
     pool.close()
     return found
 
 
-class OpenPages:
-    """Clients that ask again and again, each in a thread; ``failures`` are answers other than 200."""
+def look(
+    server: Address, settings: Settings, number: int, end: Event, answers: multiprocessing.SimpleQueue[int]
+) -> None:
+    """Be one open page until ``end``; then report the number of answers, -1 if one was no success."""
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+    end.wait(settings.every_s * number / settings.pages)
+    count = times = 0
+    while not end.is_set() and count >= 0:
+        times += 1
+        for path in (*SHOWN, *((SEARCH,) if times % SEARCH_EVERY == 0 else ())):
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            answer.read()
+            count = count + 1 if answer.status == 200 and count >= 0 else -1
+        end.wait(settings.every_s)
+    connection.close()
+    answers.put(count)
 
-    def __init__(self, server: Address, settings: Settings) -> None:
-        self._server, self._settings = server, settings
-        self._end = threading.Event()
-        self.answers = self.failures = 0
-        self._threads = [threading.Thread(target=self._look, args=(number,)) for number in range(settings.pages)]
 
-    def __enter__(self) -> OpenPages:
-        for each in self._threads:
-            each.start()
-        return self
+def be_pages(server: Address, settings: Settings, begun: Event, end: Event, answers: Answers) -> None:
+    """Be all pages, each in a thread of this process."""
+    begun.set()
+    threads = [
+        threading.Thread(target=look, args=(server, settings, number, end, answers)) for number in range(settings.pages)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
 
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        for each in self._threads:
-            each.join()
 
-    def _look(self, number: int) -> None:
-        connection = http.client.HTTPConnection(self._server.host, self._server.port, timeout=60)
-        self._end.wait(self._settings.every_s * number / self._settings.pages)
-        times = 0
-        while not self._end.is_set():
-            times += 1
-            for path in (*SHOWN, *((SEARCH,) if times % SEARCH_EVERY == 0 else ())):
-                connection.request("GET", path)
-                answer = connection.getresponse()
-                answer.read()
-                self.answers += 1
-                self.failures += answer.status != 200
-            self._end.wait(self._settings.every_s)
-        connection.close()
+@contextmanager
+def open_pages(server: Address, settings: Settings, counts: list[int]) -> Iterator[None]:
+    """Run the pages in a process of their own; then add the number of answers of each to ``counts``."""
+    context = multiprocessing.get_context("spawn")
+    begun, end, answers = context.Event(), context.Event(), context.SimpleQueue()
+    process = context.Process(target=be_pages, args=(server, settings, begun, end, answers))
+    process.start()
+    begun.wait(DEADLINE_S)
+    try:
+        yield
+    finally:
+        end.set()
+        counts += [answers.get() for _ in range(settings.pages)]
+        process.join()
+    if -1 in counts:
+        raise SystemExit("an answer to a page was no success")
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time of a process, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(settings: Settings, folder: Path) -> tuple[Latencies, int]:
     """Return the latencies, and how many answers the pages got."""
-    found, answers = Latencies(), 0
-    with running_broker(folder) as (broker, server):
+    found, counts = Latencies(), list[int]()
+    with running_broker(folder) as (broker, server, pid):
         fill(broker, settings.topics)
         put_for(broker, settings.seconds / 4, settings.rate)
         for _ in range(settings.rounds):
+            began_s = cpu_s(pid)
             found.quiet.append(put_for(broker, settings.seconds, settings.rate))
-            with OpenPages(server, settings) as pages:
+            between_s = cpu_s(pid)
+            with open_pages(server, settings, counts):
                 found.busy.append(put_for(broker, settings.seconds, settings.rate))
-            answers += pages.answers
-            if pages.failures:
-                raise SystemExit(f"{pages.failures} of {pages.answers} answers were failures")
-    return found, answers
+                found.busy_cpu_s += cpu_s(pid) - between_s
+            found.quiet_cpu_s += between_s - began_s
+    return found, sum(counts)
 
 
 def main() -> None:
@@ -187,6 +219,8 @@ def main() -> None:
     for name, values in (("without", quiet), ("with", busy)):
         shown = "  ".join(f"p{part * 100:g} {percentile(values, part) * 1000:7.2f} ms" for part in (0.5, 0.9, 0.99))
         print(f"{name:8} {len(values):6} puts  {shown}")
+    part = (found.busy_cpu_s - found.quiet_cpu_s) / (settings.rounds * settings.seconds)
+    print(f"the broker spends {part:.1%} of a core on pages")
     ratios = [percentile(b, 0.99) / percentile(a, 0.99) for a, b in zip(found.quiet, found.busy, strict=True)]
     print(f"p99 with / without: {percentile(busy, 0.99) / percentile(quiet, 0.99):.3f} of all puts, "
           f"{statistics.median(ratios):.3f} the median of {len(ratios)} pairs of rounds")  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from metaq.backends.metaq.boundaries import first_at_time
 from metaq.backends.metaq.pool import SessionPool
-from metaq.backends.metaq.positions import offset_of_message, ordinal_at
+from metaq.backends.metaq.positions import ordinal_at
 from metaq.client.groups.ownership.starts import Start, StartResolver
 from metaq.client.statistics import (
     BrokerStatistics,
@@ -18,13 +18,14 @@ from metaq.client.statistics import (
     topic_sizes,
     topic_statistics,
 )
+from metaq.client.topic_reader import TopicReader
 from metaq.discovery.base import Directory
 from metaq.discovery.broker_groups import BrokerGroupStore
 from metaq.discovery.group_offsets import GroupOffsetStore
 from metaq.discovery.unlisted import unlisted_partitions, unlisted_text
 from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
 from metaq.errors import ExtensionMissing, TopicNotFound
-from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
+from metaq.model import Address, Partition, PartitionState, TopicPartition
 from metaq.net.transport import Timeouts
 
 
@@ -166,24 +167,17 @@ class ClusterView:
                 found[partition] = first_at_time(session, topic, partition.index, time_ms)
         return found
 
-    def ranges(self, topic: str) -> dict[Partition, OffsetRange]:
-        """Return the stored range of each partition that has or had messages, sorted; one question to each broker."""
-        return {where.partition: state.offsets for where, state in sorted(self._available(topic).items())}
+    def reader(self, topic: str, partitions: Mapping[Partition, Address]) -> TopicReader:
+        """Return a reader of ``partitions`` of a topic, as ``stored`` has them."""
+        return TopicReader(self._directory, self._pool, topic, partitions)
 
-    def newest_offsets(self, topic: str, count: int) -> dict[Partition, int]:
-        """Return the offset in each partition at which its last ``count`` messages begin.
-
-        Raises:
-            ExtensionMissing: A broker does not count messages (a Java broker).
-        """
-        addresses = self._require_stored(topic)
-        found = {}
-        for where, state in self._available(topic).items():
-            index, offsets = where.partition.index, state.offsets
-            with self._pool.lease(addresses[where.partition]) as session:
-                last = ordinal_at(session, topic, index, offsets.end)
-                found[where.partition] = offset_of_message(session, topic, index, max(0, last - count))
-        return found
+    def stored(self) -> dict[str, dict[Partition, Address]]:
+        """Return the partitions of each topic that have or had messages, with their brokers."""
+        brokers = self._directory.brokers()
+        return {
+            topic: {partition: brokers[partition.broker_id] for partition in partitions}
+            for topic, partitions in self._directory.topics().items()
+        }
 
     def statistics(self) -> list[BrokerStatistics]:
         return broker_statistics(self._directory, self._pool)

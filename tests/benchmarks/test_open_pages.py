@@ -15,6 +15,6 @@ def test_percentiles() -> None:
 
 @pytest.mark.process
 def test_a_short_run(tmp_path: Path) -> None:
-    found, answers = measure(Settings(rounds=1, seconds=1, rate=50, pages=2, every_s=0.2, topics=3), tmp_path)
-    assert (len(found.quiet[0]), len(found.busy[0])) == (50, 50)
+    found, answers = measure(Settings(rounds=1, seconds=3, rate=50, pages=2, every_s=0.2, topics=3), tmp_path)
+    assert (len(found.quiet[0]), len(found.busy[0])) == (150, 150)
     assert answers >= 2

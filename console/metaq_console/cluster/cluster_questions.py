@@ -245,6 +245,7 @@ class ClusterQuestions:
             return await self.ask(call, what)
         finally:
             self._questions.forget()
+            self.system.forget()
 
     async def _shared(self, key: Hashable, call: Callable[[], R], what: str, fresh_s: float) -> R:
         try:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from metaq.client.browser import Browser
 from metaq.client.browser import Start as ClientStart
 from metaq.client.checkup.findings import Finding
 from metaq.client.cluster import OffsetChange
 from metaq.client.metaq import MetaQ
 from metaq.client.relay import Relay
 from metaq.client.statistics import BrokerStatistics, TopicSize
+from metaq.client.topic_reader import TopicReader, require_stored
 from metaq.client.transactions import Prepared
 from metaq.errors import ExtensionMissing
 from metaq.formats.message_id import IdRange, timestamp_ms
 from metaq.formats.rocketmq.properties import KEYS
-from metaq.model import INT64_MAX, INT64_MIN, OffsetRange, Partition, Xid
+from metaq.model import INT64_MAX, INT64_MIN, OffsetRange, Partition, TopicPartition, Xid
 from metaq_console.cluster.parked import ParkedLetters
+from metaq_console.cluster.places import KnownPlaces
 from metaq_console.cluster.sends import Submitted, outcomes
 from metaq_console.cluster.system import PartitionReader, QueueSystem, ReadStart
 from metaq_console.cluster.values import (
@@ -45,21 +46,25 @@ if TYPE_CHECKING:
 
 
 class MetaqReader(PartitionReader):
-    """Reads a partition with a browser, whose position stays between the pieces."""
+    """Reads a partition up to the end that it had when the reader was made."""
 
-    def __init__(self, browser: Browser) -> None:
-        self._browser = browser
+    def __init__(self, reader: TopicReader, partition: Partition, position: int, *, is_bulk: bool) -> None:
+        where, stored = TopicPartition(reader.topic, partition), reader.stored(partition)
+        require_stored(position, stored, where)
+        if position != stored.start:
+            reader.require_boundary(partition, position)
+        self._reader, self._partition, self._is_bulk = reader, partition, is_bulk
+        self._position, self._end = position, stored.end
 
     def messages(self) -> Iterator[FoundMessage]:
         return self._read()
 
     def _read(self) -> Generator[FoundMessage, None, None]:
-        found = self._browser.poll()
-        try:
+        found = self._reader.read(self._partition, self._position, self._end, is_bulk=self._is_bulk)
+        with closing(found):
             for message in found:
+                self._position = message.end
                 yield stored_message(message)
-        finally:
-            found.close()
 
 
 class MetaqSystem(QueueSystem):
@@ -71,6 +76,7 @@ class MetaqSystem(QueueSystem):
     def __init__(self, client: MetaQ, cluster: str) -> None:
         self._client, self._cluster = client, cluster
         self._producer = client.producer()
+        self._places = KnownPlaces(client.cluster.stored)
 
     @property
     def cluster(self) -> str:
@@ -154,9 +160,8 @@ class MetaqSystem(QueueSystem):
             ],
         )
 
-    def reader(self, topic: str, partition: str, position: int) -> PartitionReader:
-        where = Partition.parse(partition)
-        return MetaqReader(self._client.browse(topic, partitions=[where], start={where: position}))
+    def reader(self, topic: str, partition: str, position: int, *, is_bulk: bool = False) -> PartitionReader:
+        return MetaqReader(self._reader(topic), Partition.parse(partition), position, is_bulk=is_bulk)
 
     def positions(self, topic: str, start: ReadStart) -> dict[str, int]:
         match start:
@@ -165,18 +170,28 @@ class MetaqSystem(QueueSystem):
             case "latest":
                 return {str(where): offsets.end for where, offsets in self._ranges(topic).items()}
             case int(time_ms):
-                return _by_text(self._client.cluster.offsets_at(topic, time_ms))
+                reader = self._reader(topic)
+                return {str(where): reader.at_time(where, time_ms) for where in sorted(reader.partitions)}
             case given:
                 return dict(given)
 
-    def _ranges(self, topic: str) -> dict[Partition, OffsetRange]:
-        found = self._client.cluster.ranges(topic)
-        if not found:
+    def _reader(self, topic: str) -> TopicReader:
+        """Return a reader of the topic; of no partition if it has no message yet."""
+        partitions = self._places.of(topic)
+        if not partitions:
             self._client.cluster.writable(topic)  # raises TopicNotFound if no broker knows the topic
-        return found
+        return self._client.cluster.reader(topic, partitions)
+
+    def _ranges(self, topic: str) -> dict[Partition, OffsetRange]:
+        reader = self._reader(topic)
+        return {where: reader.stored(where) for where in sorted(reader.partitions)}
 
     def newest_positions(self, topic: str, count: int) -> dict[str, int]:
-        return _by_text(self._client.cluster.newest_offsets(topic, count))
+        reader = self._reader(topic)
+        return {str(where): reader.newest(where, count) for where in sorted(reader.partitions)}
+
+    def forget(self) -> None:
+        self._places.forget()
 
     def start_of_id(self, topic: str, message_id: str) -> dict[str, int]:
         wanted = _message_number(message_id)

@@ -160,7 +160,7 @@ class RocketmqSystem(QueueSystem):
             ],
         )
 
-    def reader(self, topic: str, partition: str, position: int) -> PartitionReader:
+    def reader(self, topic: str, partition: str, position: int, *, is_bulk: bool = False) -> PartitionReader:
         queue = Partition.parse_queue(partition)
         return RocketReader(self._client.browse(topic, partitions=[queue], start={queue: position}))
 

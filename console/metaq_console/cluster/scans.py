@@ -234,7 +234,7 @@ class Scan:
         wanted = {where: at for where, at in starts.items() if request.partition in (None, where) and where in ends}
         self._counts.starts = wanted
         self._counts.parts = {
-            where: _Part(self._system.reader(request.topic, where, at), at, ends[where], at)
+            where: _Part(self._system.reader(request.topic, where, at, is_bulk=request.filters), at, ends[where], at)
             for where, at in wanted.items()
             if at < ends[where]
         }

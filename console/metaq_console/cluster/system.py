@@ -105,8 +105,8 @@ class QueueSystem(ABC):
         """Set the offsets of a group that is not running; ``ValueError`` if it is."""
 
     @abstractmethod
-    def reader(self, topic: str, partition: str, position: int) -> PartitionReader:
-        """Return a reader of one partition."""
+    def reader(self, topic: str, partition: str, position: int, *, is_bulk: bool = False) -> PartitionReader:
+        """Return a reader of one partition; ``is_bulk``: it will read through it."""
 
     @abstractmethod
     def positions(self, topic: str, start: ReadStart) -> dict[str, int]:
@@ -149,6 +149,9 @@ class QueueSystem(ABC):
         ``RequestFailed`` if the system has no such question.
         """
         raise RequestFailed(409, "not_supported_by_cluster", f"{self.name} has no question about transactions")
+
+    def forget(self) -> None:  # noqa: B027 - not every system keeps something
+        """Forget what is kept of the cluster, because something was changed."""
 
     def replication(self) -> list[Mapping[str, str]]:
         """Return what each broker says of its replication; ``RequestFailed`` if the system has no such question."""

@@ -43,6 +43,11 @@ def frame_boundary(session: Session, topic: str, partition_index: int, offset: i
     return _Walk(session, topic, partition_index).last_boundary(start, offset)
 
 
+def finds_boundaries(session: Session) -> bool:
+    """Whether the broker finds a boundary itself, in one request."""
+    return EXT_BOUNDARY in session.extensions
+
+
 def first_at_time(session: Session, topic: str, partition_index: int, time_ms: int) -> int:
     """Return the offset of the first message at or after ``time_ms`` (since 1970, broker's clock), else the readable
     end.

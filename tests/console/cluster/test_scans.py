@@ -74,7 +74,7 @@ class CountedSystem:
     def indexed(self, topic: str, **wanted: object) -> None:
         return None
 
-    def reader(self, topic: str, partition: str, position: int) -> PartitionReader:
+    def reader(self, topic: str, partition: str, position: int, *, is_bulk: bool) -> PartitionReader:
         return CountedReader(self, partition, position)
 
 

@@ -1,0 +1,117 @@
+"""Reads offsets and messages of single partitions, with requests whose cost does not grow with the cluster.
+
+For programs that look at a topic again and again beside the topic's producers. The other views ask each broker for all
+of its partitions, so that their answer is of one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import closing
+from typing import Final
+
+from metaq.backends.metaq.boundaries import finds_boundaries, first_at_time, frame_boundary
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.positions import lookup, offset_of_message, ordinal_at
+from metaq.backends.metaq.range_reader import read_range
+from metaq.client.records import Received
+from metaq.discovery.base import Directory
+from metaq.errors import BrokerError, OffsetMoved
+from metaq.formats.frames import walk
+from metaq.model import INT64_MAX, Address, OffsetRange, Partition, TopicPartition
+
+FETCH_BYTES: Final = 64 << 10
+"""Bytes of a request that looks at some messages."""
+BULK_BYTES: Final = 1 << 20
+"""Bytes of a request that reads through a partition."""
+_NO_STORE: Final = 404
+
+
+class TopicReader:
+    """Reads ``topic``, whose ``partitions`` it asks for once; thread-safe.
+
+    Methods raise ``KeyError`` for another partition, ``BrokerError`` if a broker refuses, and ``ConnectionFailed``,
+    ``DeadlineExceeded`` or ``ProtocolError`` if it could not be asked.
+    """
+
+    def __init__(
+        self, directory: Directory, pool: SessionPool, topic: str, partitions: Mapping[Partition, Address]
+    ) -> None:
+        self._directory, self._pool = directory, pool
+        self.topic: Final = topic
+        self.partitions: Final = partitions
+
+    def stored(self, partition: Partition) -> OffsetRange:
+        """Return the stored range of a partition; empty if it has no messages yet."""
+        with self._pool.lease(self.partitions[partition]) as session:
+            try:
+                start, end = (lookup(session, self.topic, partition.index, at, "segment") for at in (0, INT64_MAX))
+            except BrokerError as error:
+                if error.code != _NO_STORE:
+                    raise
+                return OffsetRange(0, 0)
+        return OffsetRange(start, end)
+
+    def newest(self, partition: Partition, count: int) -> int:
+        """Return the offset at which the last ``count`` messages begin.
+
+        Raises:
+            ExtensionMissing: The broker does not count messages (a Java broker).
+        """
+        with self._pool.lease(self.partitions[partition]) as session:
+            last = ordinal_at(session, self.topic, partition.index, INT64_MAX)
+            return offset_of_message(session, self.topic, partition.index, max(0, last - count))
+
+    def at_time(self, partition: Partition, time_ms: int) -> int:
+        """Return the offset of the first message at or after ``time_ms`` (since 1970), else the end.
+
+        Raises:
+            ExtensionMissing: The broker stores no times (a Java broker).
+        """
+        with self._pool.lease(self.partitions[partition]) as session:
+            return first_at_time(session, self.topic, partition.index, time_ms)
+
+    def require_boundary(self, partition: Partition, offset: int) -> None:
+        """Check that a message begins at ``offset``, or that it is an end; a Java broker cannot be asked cheaply.
+
+        Raises:
+            ValueError: None does.
+        """
+        with self._pool.lease(self.partitions[partition]) as session:
+            if not finds_boundaries(session):
+                return
+            found = frame_boundary(session, self.topic, partition.index, offset)
+        if found < offset < self.stored(partition).end:
+            where = TopicPartition(self.topic, partition)
+            raise ValueError(f"{where}: no message begins at offset {offset}; one begins at {found}")
+
+    def read(
+        self, partition: Partition, start: int, end: int, *, is_bulk: bool = False
+    ) -> Generator[Received, None, None]:
+        """Yield the messages that begin in ``[start, end)``. ``is_bulk``: all of them will be read.
+
+        Raises:
+            OffsetMoved: Retention has removed ``start``.
+            CorruptFrame, CorruptRecord, CodecMissing: A message is damaged, or cannot be decompressed.
+        """
+        if start >= end:
+            return
+        where, wanted = TopicPartition(self.topic, partition), OffsetRange(start, end)
+        size, ahead = (BULK_BYTES, 2) if is_bulk else (FETCH_BYTES, 1)
+        with (
+            self._pool.lease(self.partitions[partition]) as session,
+            closing(read_range(session, self.topic, partition.index, wanted, size, ahead)) as runs,
+        ):
+            for run in runs:
+                for frame in walk(run.data, run.offset, where=str(where)):
+                    yield Received.of(where, frame)
+
+
+def require_stored(offset: int, stored: OffsetRange, where: object) -> None:
+    """Check an offset against the stored range.
+
+    Raises:
+        OffsetMoved: It is outside; the error has the offset at which to continue.
+    """
+    if not stored.start <= offset <= stored.end:
+        raise OffsetMoved(str(where), offset, stored.start if offset < stored.start else stored.end)

@@ -1,0 +1,51 @@
+"""Reads of single partitions: offsets, times, counts, messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from metaq.client.topic_reader import TopicReader, require_stored
+from metaq.errors import OffsetMoved
+from metaq.model import OffsetRange, Partition
+from metaq.testing.broker_process import BrokerProcess
+
+pytestmark = pytest.mark.process
+WHERE = Partition(0, 0)
+
+
+@pytest.fixture
+def reader(metaq_broker: BrokerProcess) -> TopicReader:
+    mq = metaq_broker.client()
+    mq.producer().send_many("orders", [f"order {number}" for number in range(10)])
+    view = mq.cluster
+    return view.reader("orders", view.stored()["orders"])
+
+
+def test_it_finds_what_is_stored(reader: TopicReader) -> None:
+    assert list(reader.partitions) == [WHERE]
+    assert reader.stored(WHERE) == OffsetRange(0, 270)
+    assert reader.newest(WHERE, 3) == 27 * 7
+    assert reader.newest(WHERE, 100) == 0
+    assert reader.at_time(WHERE, 0) == 0
+
+
+@pytest.mark.parametrize("is_bulk", [False, True])
+def test_it_reads_from_a_boundary_to_an_end(reader: TopicReader, is_bulk: bool) -> None:
+    found = [message.data for message in reader.read(WHERE, 54, 108, is_bulk=is_bulk)]
+    assert found == [b"order 2", b"order 3"]
+    assert list(reader.read(WHERE, 270, 270)) == []
+
+
+def test_an_offset_inside_a_message_is_refused(reader: TopicReader) -> None:
+    reader.require_boundary(WHERE, 54)
+    reader.require_boundary(WHERE, 270)
+    with pytest.raises(ValueError, match="orders/0-0: no message begins at offset 60; one begins at 54"):
+        reader.require_boundary(WHERE, 60)
+
+
+def test_an_offset_outside_of_what_is_stored_says_where_to_go_on() -> None:
+    require_stored(5, OffsetRange(5, 9), "orders/0-0")
+    for offset, to in ((4, 5), (10, 9)):
+        with pytest.raises(OffsetMoved) as moved:
+            require_stored(offset, OffsetRange(5, 9), "orders/0-0")
+        assert moved.value.to == to
