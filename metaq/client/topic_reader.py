@@ -11,17 +11,21 @@ from contextlib import closing
 from typing import Final
 
 from metaq.backends.metaq.boundaries import finds_boundaries, first_at_time, frame_boundary
+from metaq.backends.metaq.fetch import Run, fetch
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.positions import lookup, offset_of_message, ordinal_at
 from metaq.backends.metaq.range_reader import read_range
+from metaq.backends.metaq.session import Session
 from metaq.client.records import Received
 from metaq.discovery.base import Directory
-from metaq.errors import BrokerError, OffsetMoved
-from metaq.formats.frames import walk
+from metaq.errors import BrokerError, ExtensionMissing, OffsetMoved
+from metaq.formats.frames import walk, whole_tail
 from metaq.model import INT64_MAX, Address, OffsetRange, Partition, TopicPartition
 
 FETCH_BYTES: Final = 64 << 10
 """Bytes of a request that looks at some messages."""
+TAIL_BYTES_MIN, TAIL_BYTES_MAX = 32 << 10, 2 << 20
+"""Bytes before an end in which the last messages are looked for."""
 BULK_BYTES: Final = 1 << 20
 """Bytes of a request that reads through a partition."""
 _NO_STORE: Final = 404
@@ -55,12 +59,35 @@ class TopicReader:
     def newest(self, partition: Partition, count: int) -> int:
         """Return the offset at which the last ``count`` messages begin.
 
+        A Java broker does not count messages: they are looked for in the last ``TAIL_BYTES_MAX`` bytes, and may be
+        fewer.
+
         Raises:
-            ExtensionMissing: The broker does not count messages (a Java broker).
+            ExtensionMissing: They cannot be found there.
         """
         with self._pool.lease(self.partitions[partition]) as session:
-            last = ordinal_at(session, self.topic, partition.index, INT64_MAX)
+            try:
+                last = ordinal_at(session, self.topic, partition.index, INT64_MAX)
+            except ExtensionMissing as missing:
+                found = self._tail(session, partition, count)
+                if found is None:
+                    raise missing
+                return found
             return offset_of_message(session, self.topic, partition.index, max(0, last - count))
+
+    def _tail(self, session: Session, partition: Partition, count: int) -> int | None:
+        """Look for the last messages in the bytes before the end, in more and more of them."""
+        stored, size = self.stored(partition), TAIL_BYTES_MIN
+        while len(stored):
+            start = max(stored.start, stored.end - size)
+            begins = whole_tail(_bytes(session, self.topic, partition, OffsetRange(start, stored.end)))
+            is_last = start == stored.start or size >= TAIL_BYTES_MAX
+            if len(begins) >= count or (begins and is_last):
+                return start + begins[-count:][0]
+            if is_last:
+                return None
+            size *= 8
+        return stored.end
 
     def at_time(self, partition: Partition, time_ms: int) -> int:
         """Return the offset of the first message at or after ``time_ms`` (since 1970), else the end.
@@ -105,6 +132,17 @@ class TopicReader:
             for run in runs:
                 for frame in walk(run.data, run.offset, where=str(where)):
                     yield Received.of(where, frame)
+
+
+def _bytes(session: Session, topic: str, partition: Partition, wanted: OffsetRange) -> bytes:
+    """Return the bytes of a range that may begin inside a message; the last segment's, if it is of several."""
+    found, at = b"", wanted.start
+    while at < wanted.end:
+        run = fetch(session, topic, partition.index, at, wanted.end - at)
+        if not isinstance(run, Run):
+            break
+        found, at = found + run.data, run.end
+    return found
 
 
 def require_stored(offset: int, stored: OffsetRange, where: object) -> None:

@@ -267,6 +267,35 @@ def intact(run: bytes, start: int = 0) -> Iterator[tuple[int, int, int, int, byt
         yield start, message_id, flag, checksum_stored, body
 
 
+TAIL_STEPS_MAX: Final = 1_000_000
+"""Frames that a search for a tail steps over: bytes of payloads may look like many."""
+
+
+def whole_tail(run: bytes) -> list[int]:
+    """Return where the frames at the end of a run begin; ``run`` may begin inside a frame, and ends with a whole one.
+
+    Empty if none is found: the last frame is longer than the run, or payloads look like frames everywhere. A position
+    counts if intact frames lead from it to the end of the run; their ids are not 0, as those of zeroed bytes are.
+    """
+    total, unpack, steps = len(run), _INT32.unpack_from, 0
+    for start in range(total - HEADER_BYTES + 1):
+        length: int = unpack(run, start)[0]
+        if not 0 <= length <= total - start - HEADER_BYTES:
+            continue
+        found, at = [start], start
+        for end, message_id, *_ in intact(run, start):
+            steps += 1
+            if message_id == 0 or steps > TAIL_STEPS_MAX:
+                break
+            at = end
+            found.append(end)
+        if at == total:
+            return found[:-1]
+        if steps > TAIL_STEPS_MAX:
+            break
+    return []
+
+
 def pass_whole(run: Buffer, start: int = 0, end: int | None = None, frames_max: int = INT64_MAX) -> tuple[int, int]:
     """Step over whole frames by their lengths; return where the next one begins, and how many there were.
 

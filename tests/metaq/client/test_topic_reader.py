@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.puts import put
 from metaq.client.topic_reader import TopicReader, require_stored
+from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import OffsetMoved
-from metaq.model import OffsetRange, Partition
+from metaq.model import Address, Message, OffsetRange, Partition
 from metaq.testing.broker_process import BrokerProcess
+from metaq.testing.memory import MemoryBroker, MemoryTransport
 
 pytestmark = pytest.mark.process
 WHERE = Partition(0, 0)
+ADDRESS = Address("127.0.0.1", 8123)
 
 
 @pytest.fixture
@@ -49,3 +54,16 @@ def test_an_offset_outside_of_what_is_stored_says_where_to_go_on() -> None:
         with pytest.raises(OffsetMoved) as moved:
             require_stored(offset, OffsetRange(5, 9), "orders/0-0")
         assert moved.value.to == to
+
+
+@pytest.mark.parametrize("size", [10, 5000, 100_000])
+def test_a_java_broker_is_searched_from_its_end(size: int) -> None:
+    broker = MemoryBroker({"orders": 1}, extensions=frozenset())
+    pool = SessionPool(transport=MemoryTransport({ADDRESS: broker}))
+    with pool.lease(ADDRESS) as session:
+        receipts = [put(session, "orders", 0, Message(b"%d" % number + b"x" * size)) for number in range(20)]
+    reader = TopicReader(FixedDirectory([ADDRESS], pool), pool, "orders", {WHERE: ADDRESS})
+    assert reader.newest(WHERE, 3) == receipts[-3].offset
+    assert reader.newest(WHERE, 100) == 0
+    end = reader.stored(WHERE).end
+    assert len(list(reader.read(WHERE, receipts[-3].offset, end))) == 3

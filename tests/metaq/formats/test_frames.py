@@ -25,6 +25,7 @@ from metaq.formats.frames import (
     require_length,
     walk,
     whole_bytes,
+    whole_tail,
 )
 from metaq.model import Message
 
@@ -238,3 +239,27 @@ def test_numbers_that_do_not_fit_are_refused(numbers: tuple[int, int, int]) -> N
 def test_an_attribute_that_is_no_text_is_refused() -> None:
     with pytest.raises(ValueError, match="surrogates"):
         encode_body(Message(b"", "\ud800"))
+
+
+class TestTheTailOfARun:
+    """Frames are found from their end, in a run that begins anywhere."""
+
+    ONE, TWO = (encode_frame(number, 0, b"order %d" % number) for number in (1, 2))
+
+    @pytest.mark.parametrize("cut", range(len(ONE)))
+    def test_it_is_found_behind_a_cut_frame(self, cut: int) -> None:
+        run = self.ONE[cut:] + self.TWO
+        assert whole_tail(run) == ([0] if cut == 0 else []) + [len(self.ONE) - cut]
+
+    def test_a_frame_inside_a_payload_is_none_of_the_run(self) -> None:
+        outer = encode_frame(3, 0, b"x" + self.ONE + b"y")
+        assert whole_tail(outer[4:] + self.TWO) == [len(outer) - 4]
+
+    def test_zeros_are_no_frames(self) -> None:
+        zeroed = encode_frame(4, 0, bytes(200))
+        assert whole_tail(zeroed[1:]) == []
+        assert whole_tail(self.ONE + zeroed) == [0, len(self.ONE)]
+
+    def test_a_run_without_an_end_has_none(self) -> None:
+        assert whole_tail(self.ONE + self.TWO[:-1]) == []
+        assert whole_tail(b"") == []
