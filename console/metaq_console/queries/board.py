@@ -127,14 +127,14 @@ class QueryBoard:
         """Take what a listener posts.
 
         Raises:
-            RequestFailed: It has another form (422), or queries cannot be looked at here (409).
+            RequestFailed: It has another form, or queries cannot be looked at here (409).
         """
         if self._log is None:
             raise RequestFailed(409, "not_installed", self.missing or "queries cannot be looked at here")
         try:
             self._log.add(events)
         except (ValueError, TypeError, KeyError) as error:
-            raise RequestFailed(422, "invalid_value", f"events: {error}") from None
+            raise RequestFailed(409, "invalid_value", f"events: {error}") from None
         self._take_reported()
 
     async def run(self) -> None:
