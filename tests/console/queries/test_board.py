@@ -111,7 +111,7 @@ def test_wrong_events_are_refused() -> None:
     made, _ = board(MadeUp())
     with pytest.raises(RequestFailed, match="events: expected a list") as caught:
         made.post({})
-    assert caught.value.status == 422
+    assert caught.value.status == 409
 
 
 def test_without_the_extra_posts_are_refused() -> None:
