@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import RunningBroker, StartBroker, broker_command, system_section, wait_until, write_ini
+from fix_tls import Certificates
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.operate.config.http import HttpConfig
 from metaq_broker.operate.http import requirements
@@ -156,3 +157,16 @@ def test_a_certificate_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(HttpUnavailable) as failed:
         listen(config(tlsCertFile=tmp_path / "none.pem"))
     assert str(failed.value) == f"[http] tlsCertFile={tmp_path / 'none.pem'} cannot be used: No such file or directory"
+
+
+@pytest.mark.process
+def test_a_broker_that_speaks_tls_is_reached_with_a_certificate(
+    start_broker: StartBroker, certificates: Certificates, tmp_path: Path
+) -> None:
+    settings = certificates.client("console")
+    keys = certificates.server_keys + f"tlsClientCaFile={certificates.ca_file}\n"
+    rest = f"{keys}[topic=*]\n[http]\nport=0\nclientCaFile={settings.ca_file}\nclientCertFile={settings.cert_file}\n"
+    broker = start_broker("start", "-f", write_ini(tmp_path / "one", rest))
+    with urllib.request.urlopen(f"{url_of(broker)}v1/topics", timeout=60) as answer:
+        assert json.load(answer)["rows"] == []
+    assert broker.stop() == 0
