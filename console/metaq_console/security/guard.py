@@ -7,6 +7,7 @@ embed, frame or read them, and their own pages to run any script that is not a f
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -16,6 +17,7 @@ from starlette.middleware import Middleware
 from starlette.responses import RedirectResponse, Response
 
 from metaq_console.api.operations import BODY_BYTES_MAX, failure_answer
+from metaq_console.api.table import OPERATIONS
 from metaq_console.errors import RequestFailed
 from metaq_console.security.hosts import AllowedHosts
 from metaq_console.security.tokens import Token
@@ -42,9 +44,14 @@ HEADERS: Final = {
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 OPEN_PREFIXES: Final = ("/login", "/static/")
 """Paths that need no token: a browser has to be able to show where it is entered."""
-LARGE_BODIES_MAX: Final = 8 << 20
-LARGE_SUFFIXES: Final = ("/messages", "/v1/queries/events")
-"""Ends of the paths whose bodies have messages, or the progress of queries."""
+PUT_BYTES_MAX: Final = 8 << 20
+"""Longest message that is put by a path of MetaQ's own server."""
+_LONGER: Final = [
+    (re.compile(re.sub(r"\{\w+\}", "[^/]+", row.path)), row.body_bytes_max)
+    for row in OPERATIONS
+    if row.body_bytes_max > BODY_BYTES_MAX
+]
+"""Paths of operations whose bodies may be longer, with how long."""
 
 
 def guarded(settings: ConsoleSettings) -> list[Middleware]:
@@ -122,8 +129,10 @@ def check_site(headers: Headers, host: str) -> None:
 
 
 def _limit(scope: MutableMapping[str, Any]) -> int:
-    path = scope["path"]
-    return LARGE_BODIES_MAX if path.endswith(LARGE_SUFFIXES) or path.startswith("/put") else BODY_BYTES_MAX
+    path: str = scope["path"]
+    if path.startswith("/put"):
+        return PUT_BYTES_MAX
+    return next((most for pattern, most in _LONGER if pattern.fullmatch(path)), BODY_BYTES_MAX)
 
 
 def _check_length(headers: Headers, limit: int) -> None:

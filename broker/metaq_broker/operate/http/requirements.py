@@ -12,7 +12,7 @@ from metaq.errors import MetaqError
 from metaq_broker.operate.config.http import HttpConfig
 from metaq_broker.serve.server import bind
 
-PACKAGES: Final = ("starlette", "uvicorn")
+PACKAGES: Final = ("starlette", "uvicorn", "jinja2")
 TOKEN_CHARS_MIN: Final = 16
 BACKLOG: Final = 128
 """Connections that wait while the process starts, or starts again."""
