@@ -25,7 +25,7 @@ KEEP_ALIVE_S: Final = 30
 STOP_S: Final = 5
 """How long a stop waits for answers."""
 HEAD_BYTES_MAX: Final = 64 << 10
-LOWER_PRIORITY: Final = 5
+LOWER_PRIORITY: Final = 10
 """Added to the niceness beside a broker: puts go first where both want the processor."""
 
 
