@@ -184,7 +184,7 @@ class SwitchExpired:
 
 @dataclass(frozen=True, slots=True)
 class LeaveAsked:
-    """``ctl leave``: leave the set in sync, and stay outside."""
+    """``ctl leave`` at a member that is not the master: its master takes it out of the set, until ``JoinAsked``."""
 
 
 @dataclass(frozen=True, slots=True)

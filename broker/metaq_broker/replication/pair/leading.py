@@ -80,7 +80,8 @@ class Leading:
         """Return who should be in the set: this member, and whoever has everything that is confirmed."""
         found = {self._uuid}
         for uuid, copy in self._members.items():
-            if copy.begun and (self._has_lost_nothing(copy) if uuid in self.known else self._may_join(copy, record)):
+            is_fit = self._has_lost_nothing(copy) if uuid in self.known else self._may_join(copy, record)
+            if copy.begun and copy.joins and is_fit:
                 found.add(uuid)
         return frozenset(found)
 
@@ -96,7 +97,7 @@ class Leading:
     def _may_join(self, copy: _Copy, record: PairRecord) -> bool:
         entry = record.members.get(copy.uuid or "")
         is_registered = entry is not None and entry.boot == copy.boot
-        return copy.joins and is_registered and all(self._has(copy, name, -1) for name in self._logs)
+        return is_registered and all(self._has(copy, name, -1) for name in self._logs)
 
     def _has_lost_nothing(self, copy: _Copy) -> bool:
         """Of a member of the set. A stream that it does not have yet was added since, so nothing of it is confirmed."""

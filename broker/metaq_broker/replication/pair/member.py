@@ -305,7 +305,7 @@ class PairMember:
     def _decide_membership(self, record: PairRecord) -> None:
         uuid = self._identity.uuid
         entry = record.members.get(uuid)
-        if self._unfitness(record) is not None or (self._leaves and uuid in record.in_sync):
+        if self._unfitness(record) is not None:
             if others := record.in_sync - {uuid}:
                 self._change(replace(record.registering(uuid, self._entry), in_sync=others))
         elif self._may_elect(record) and (why := self._reason_to_elect(record)) is not None:
@@ -344,7 +344,7 @@ class PairMember:
         is_recorded = is_recorded and self._unfitness(record) is None
         if self._candidacy is not None:
             is_recorded = is_recorded and record.epoch < self._candidacy and self._reason_to_elect(record) is not None
-        return is_recorded and not self._leaves
+        return is_recorded
 
     def _reason_to_elect(self, record: PairRecord) -> str | None:
         if record.master == self._identity.uuid:
@@ -568,7 +568,7 @@ class PairMember:
             self._decide()
 
     def _set_leaves(self, leaves: bool) -> None:
+        """Say so in the next welcome: the master changes the set, and knows whether it needs this member."""
         if leaves != self._leaves:
             self._leaves = leaves
-            self._following.close("the member leaves" if leaves else "the member joins")  # the next welcome says so
-            self._decide()
+            self._following.close("the member leaves" if leaves else "the member joins")
