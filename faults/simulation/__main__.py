@@ -1,4 +1,4 @@
-"""Run histories: ``python -m faults.simulation --seeds 1000 [--first N] [--trace SEED] [--mistakes]``."""
+"""Run histories of a pair in memory: ``python -m faults.simulation --seeds 1000 --first 0``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,45 @@ import time
 
 from faults.simulation.history import run_history
 from faults.simulation.mistakes import MISTAKES, first_failure
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    if options.mistakes:
+        return print_mistakes(options.seeds)
+    if options.trace is not None:
+        return print_history(options.trace)
+    return run(options.first, options.seeds, options.failures)
+
+
+def run(first: int, seeds: int, failures_max: int) -> int:
+    """Print each seed that fails, and what all of them have tried; return whether one has failed."""
+    began, failures = time.monotonic(), 0
+    count = puts = promotions = accidents = 0
+    for seed in range(first, first + seeds):
+        outcome = run_history(seed)
+        count += 1
+        puts, promotions = puts + outcome.puts, promotions + outcome.promotions
+        accidents += outcome.accidents
+        if outcome.violation is not None:
+            failures += 1
+            print(f"seed {seed}: {outcome.violation}; its history: make simulate TRACE={seed}", flush=True)
+            if failures >= failures_max:
+                break
+    seconds = time.monotonic() - began
+    print(
+        f"{count} histories, {failures} with a violation, in {seconds:.0f} s ({count / seconds * 60:.0f} a minute): "
+        f"{accidents} accidents, {promotions} promotions, {puts} acknowledged puts"
+    )
+    return int(failures > 0)
+
+
+def print_history(seed: int) -> int:
+    """Print the history of a seed, an event or an action a line; return whether it breaks an invariant."""
+    outcome = run_history(seed, has_trace=True)
+    print("\n".join(outcome.lines))
+    print(f"seed {outcome.seed}: {outcome.violation or 'every invariant holds'}")
+    return int(outcome.violation is not None)
 
 
 def print_mistakes(seeds: int) -> int:
@@ -22,40 +61,14 @@ def print_mistakes(seeds: int) -> int:
     return missing
 
 
-def main(arguments: list[str] | None = None) -> int:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m faults.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="how many histories to run")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--trace", type=int, default=None, metavar="SEED", help="print the history of one seed")
     parser.add_argument("--failures", type=int, default=1, help="stop after so many failing seeds")
-    parser.add_argument(
-        "--mistakes", action="store_true", help="plant mistakes, and print the table of docs/testing.md"
-    )
-    options = parser.parse_args(arguments)
-    if options.mistakes:
-        return print_mistakes(options.seeds)
-    if options.trace is not None:
-        outcome = run_history(options.trace, has_trace=True)
-        print("\n".join(outcome.lines))
-        print(f"seed {outcome.seed}: {outcome.violation or 'every invariant holds'}")
-        return int(outcome.violation is not None)
-    began, puts, promotions, accidents, failures = time.monotonic(), 0, 0, 0, 0
-    for seed in range(options.first, options.first + options.seeds):
-        outcome = run_history(seed)
-        puts, promotions = puts + outcome.puts, promotions + outcome.promotions
-        accidents += outcome.accidents
-        if outcome.violation is not None:
-            failures += 1
-            print(f"seed {seed}: {outcome.violation}", flush=True)
-            if failures >= options.failures:
-                break
-    seconds = time.monotonic() - began
-    count = seed - options.first + 1
-    print(
-        f"{count} histories, {failures} with a violation, in {seconds:.0f} s ({count / seconds * 60:.0f} a minute): "
-        f"{accidents} accidents, {promotions} promotions, {puts} acknowledged puts"
-    )
-    return int(failures > 0)
+    parser.add_argument("--trace", type=int, default=None, metavar="SEED", help="print the history of one seed")
+    parser.add_argument("--mistakes", action="store_true", help="plant mistakes, and print a row for each")
+    return parser
 
 
 if __name__ == "__main__":

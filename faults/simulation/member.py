@@ -366,7 +366,7 @@ class SimulatedMember:
     def _gate_moved(self, action: actions.GateMoved) -> None:
         if self.serving is not None:
             self.serving.gate_is_open = action.open
-            if not action.open:
+            if not action.open and not action.keeps_waiting:
                 self.serving.refuse_waiting()
 
     def _move_readable_end(self, action: actions.MoveReadableEnd) -> None:

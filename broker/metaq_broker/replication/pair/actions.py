@@ -41,10 +41,14 @@ class RoleChanged:
 
 @dataclass(frozen=True, slots=True)
 class GateMoved:
-    """Whether clients' puts are accepted. Closing refuses those that wait; no later action acknowledges them."""
+    """Whether clients' puts are accepted. Closing refuses those that wait; no later action acknowledges them.
+
+    ``keeps_waiting``, for a planned switch: those that wait are acknowledged before the other member is elected.
+    """
 
     open: bool
     reason: str
+    keeps_waiting: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Leading:
         self.proposed: frozenset[str] = frozenset()
         self.switching_to: str | None = None
         self._was_asked_to_elect = False
-        self._gate_is_open: bool | None = None
+        self._gate: GateMoved | None = None
         self._links: dict[int, _Copy] = {}
         self._members: dict[str, _Copy] = {}
         self._reported: dict[str, StreamEnds] = {}
@@ -120,12 +120,16 @@ class Leading:
             self._outbox.add(MoveReadableEnd(name, end))
 
     def _move_gate(self) -> None:
-        missing = self._min_in_sync - len(self.known)
-        is_open = missing <= 0 and self.switching_to is None
-        if is_open != self._gate_is_open:
-            self._gate_is_open = is_open
-            reason = f"{len(self.known)} of {self._min_in_sync} required members are in sync" if missing > 0 else ""
-            self._outbox.add(GateMoved(is_open, reason or ("in sync" if is_open else "another member takes over")))
+        if len(self.known) < self._min_in_sync:
+            reason = f"{len(self.known)} of {self._min_in_sync} required members are in sync"
+            gate = GateMoved(False, reason)
+        elif self.switching_to is not None:
+            gate = GateMoved(False, "another member takes over", keeps_waiting=True)
+        else:
+            gate = GateMoved(True, "in sync")
+        if gate != self._gate:
+            self._gate = gate
+            self._outbox.add(gate)
 
     # ---- this member's log
 
@@ -145,6 +149,7 @@ class Leading:
     def added(self, facts: StreamFacts) -> None:
         name = facts.origin.name
         self._logs[name] = log = StreamState.of(facts, facts.origin.start)
+        self._advance(name)
         for copy in self._links.values():
             if copy.uuid is not None:
                 start = StreamStart(log.origin, log.epochs, None)

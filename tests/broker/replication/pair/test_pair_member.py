@@ -403,10 +403,16 @@ class TestFences:
 class TestOperators:
     def test_a_switch_waits_for_the_member_and_takes_no_puts(self) -> None:
         steps = grown(master()).changed(2).feed(events.BytesSynced(T, 10), events.SwitchAsked())
-        assert steps.one(actions.GateMoved).open is False
+        assert steps.one(actions.GateMoved) == actions.GateMoved(False, "another member takes over", keeps_waiting=True)
         assert steps.hears(RunStored(2, T, 10)).sent() == [ElectYourself(2)]
         assert steps.hears(PairRefused(3)).feed(events.Tick()).all(actions.StorePromise) == [], "it lets the other win"
         assert steps.feed(events.SwitchExpired()).one(actions.GateMoved).open is True
+
+    def test_a_member_that_is_lost_in_a_switch_acknowledges_nothing(self) -> None:
+        steps = grown(master(min_in_sync=2)).changed(2).feed(events.BytesSynced(T, 10), events.SwitchAsked())
+        steps.feed(events.LinkDown(LINK, "reset")).changed(3)
+        assert steps.kinds[:2] == ["GateMoved", "MoveReadableEnd"]
+        assert steps.one(actions.GateMoved).keeps_waiting is False
 
     def test_the_asked_member_elects_itself(self) -> None:
         steps = slave().hears(ElectYourself(1)).reads(record(1, "a", "ab"), 5)
