@@ -224,7 +224,7 @@ class PairDriver:
             self._feed(events.DiskFailed(str(error)))
 
     def _gate_moved(self, action: actions.GateMoved) -> None:
-        if not action.open and not self.switches:  # what waits is acknowledged before the other member is elected
+        if not action.open and not action.keeps_waiting:
             self._parts.streams.refuse_waiting(action.reason)
         self._parts.host.move_gate(is_open=action.open, reason=action.reason)
 
@@ -387,8 +387,8 @@ class PairDriver:
             while not self._incoming and not self._leads:
                 record = self.member.record
                 if record is not None and record.master != self._parts.identity.uuid:
-                    address = Address.parse(record.members[record.master].address)
-                    if await self._links.is_refused(address):
+                    entry = record.members.get(record.master)  # none if another member has taken its address
+                    if entry is not None and await self._links.is_refused(Address.parse(entry.address)):
                         self._feed(events.MasterLost(record.master, "it refuses connections"))
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 1.5, ASK_S_MAX)
