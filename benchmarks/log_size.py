@@ -36,7 +36,6 @@ from typing import NamedTuple
 
 from figures import Figure, Report, arguments, medians
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.datasource import ReadMaxBytes
 from spark_read import to_noop
 from stage import TOPIC, running_broker, spark
 
@@ -53,6 +52,7 @@ from metaq_spark.backends.metaq.options import parse_source_options
 from metaq_spark.backends.metaq.source import MetaQSource
 from metaq_spark.options.table import Use
 from metaq_spark.source.stream_reader import StreamReader
+from metaq_spark.spark_version import ReadMaxBytes
 
 GIB = 1 << 30
 BLOCK_BYTES = 1 << 20

@@ -27,7 +27,6 @@ from bare_peer import far
 from figures import Figure, Report, arguments, medians
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
 from stage import running_broker, spark
 
@@ -41,6 +40,7 @@ from metaq_spark.backends.metaq.source import MetaQSource
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import BatchReader
 from metaq_spark.source.stream_reader import StreamReader
+from metaq_spark.spark_version import ReadLimit, ReadMaxBytes, ReadMaxRows
 
 LIMIT_S = 1.0
 DELAY_S = 0.02

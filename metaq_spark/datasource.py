@@ -10,7 +10,14 @@ import functools
 from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, ClassVar, Final, ParamSpec, TypeVar
 
-from pyspark.sql.datasource import DataSource
+try:
+    from pyspark.sql.datasource import DataSource
+except ModuleNotFoundError as error:
+    if error.name != "pyspark.sql.datasource":
+        raise
+    from pyspark import __version__
+
+    raise ImportError(f"MetaQ for Spark needs Spark 4.0 or newer; this is Spark {__version__}") from None
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
@@ -76,26 +83,37 @@ class QueueDataSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         from metaq_spark.options.table import Use
         from metaq_spark.source.batch_reader import BatchReader
-        from metaq_spark.source.pushdown import PushdownReader
+        from metaq_spark.spark_version import PUSHED_FILTERS, say_once, spark_version
 
         if not self._raw:  # a read without options gets the schema that it declared itself
             raise self._tables_unsupported()
         source = self._backend.source(self._raw, Use.BATCH_READ)
         source.options.row_layout.check(schema)
-        return PushdownReader(source) if source.options.push_filters else BatchReader(source)
+        if source.options.push_filters and not PUSHED_FILTERS.present:
+            say_once(f"option pushFilters: Spark {spark_version()} passes no filters to a source, so all is fetched")
+        elif source.options.push_filters:
+            from metaq_spark.source.pushdown import PushdownReader
+
+            return PushdownReader(source)
+        return BatchReader(source)
 
     def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:
         """Return the streaming source, or one that raises the error of the options or the schema when it is used."""
         from metaq_spark.errors import ConnectorError
         from metaq_spark.options.table import Use
         from metaq_spark.source.stream_reader import RefusedStream, StreamReader
+        from metaq_spark.spark_version import ADMISSION_CONTROL
 
         try:
             source = self._backend.source(self._raw, Use.STREAM_READ)
             source.options.row_layout.check(schema)
         except ConnectorError as error:
             return RefusedStream(error)
-        return StreamReader(source)
+        if ADMISSION_CONTROL.present:
+            return StreamReader(source)
+        from metaq_spark.source.limiting_reader import LimitingReader, given_limits
+
+        return LimitingReader(source, given_limits(self._raw))
 
     @_plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> SinkBatchWriter:
@@ -111,8 +129,14 @@ class QueueDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         from metaq_spark.options.table import Use
         from metaq_spark.sink.writers import StreamWriter
+        from metaq_spark.spark_version import ARROW_STREAM_WRITER
 
-        return StreamWriter(self._backend.sink(self._raw, Use.STREAM_WRITE, schema))
+        sink = self._backend.sink(self._raw, Use.STREAM_WRITE, schema)
+        if ARROW_STREAM_WRITER.present:
+            return StreamWriter(sink)
+        from metaq_spark.sink.row_writer import RowStreamWriter
+
+        return RowStreamWriter(sink, schema)
 
 
 class MetaQDataSource(QueueDataSource):

@@ -1,6 +1,7 @@
 """Loads the fixtures in fix_*.py beside this file, keeps the process as each test found it, and orders the run."""
 
 import gc
+import importlib.metadata
 import itertools
 import logging
 import os
@@ -80,6 +81,9 @@ settings.load_profile("usual")
 USUAL_SECONDS = {"slow": 15, "spark": 3, "process": 1}
 """What a test with this mark takes, roughly; all others take nothing."""
 
+IMPORTS_SINCE = {"test_pushdown.py": "4.1"}
+"""Files that import what came with this version of Spark."""
+
 MARKED_AS_A_WHOLE = re.compile(r"^pytestmark = .*\bmark\.(?:spark|process|slow)\b", re.MULTILINE)
 """In a file whose tests all start Spark or processes, or are slow."""
 
@@ -125,15 +129,32 @@ class FilesAtATime(LoadFileScheduling):
         return file.is_file() and SHARES_SPARK.search(file.read_text(encoding="utf-8")) is not None
 
 
+def _older_than(version: str) -> bool:
+    """Whether the installed Spark is."""
+    installed = re.findall(r"\d+", importlib.metadata.version("pyspark"))[:2]
+    return [int(number) for number in installed] < [int(number) for number in version.split(".")]
+
+
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out the files none of whose tests `make test-fast` runs: importing them takes a fifth of its collection."""
+    """Leave out the files none of whose tests `make test-fast` runs: importing them takes a fifth of its collection.
+
+    And those that the installed Spark cannot import.
+    """
+    if (since := IMPORTS_SINCE.get(collection_path.name)) is not None and _older_than(since):
+        return True
     if not FAST or not collection_path.match("test_*.py"):
         return None
     return MARKED_AS_A_WHOLE.search(collection_path.read_text(encoding="utf-8")) is not None or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the files with most long tests first: test processes take files in order, and none is to end with one."""
+    """Run the files with most long tests first: test processes take files in order, and none is to end with one.
+
+    Tests of what the installed Spark does not have are skipped.
+    """
+    for item in items:
+        if (mark := item.get_closest_marker("since")) is not None and _older_than(mark.args[0]):
+            item.add_marker(pytest.mark.skip(reason=f"needs Spark {mark.args[0]}"))
     seconds: Counter[Path] = Counter()
     for item in items:
         seconds[item.path] += sum(each for mark, each in USUAL_SECONDS.items() if item.get_closest_marker(mark))

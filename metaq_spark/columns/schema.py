@@ -10,15 +10,9 @@ import functools
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import DataType
 
 from metaq_spark.columns.row_layout import COLUMN_TYPES, RowLayout, message_layout
-
-
-def arrow_type(kind: DataType) -> pa.DataType:
-    """The Arrow type in which Spark expects columns of type ``kind``."""
-    return to_arrow_type(kind, timezone="UTC")
+from metaq_spark.spark_version import arrow_type
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from metaq_spark.columns.row_layout import ATTRIBUTE_MAP
-from metaq_spark.columns.schema import arrow_type
+from metaq_spark.spark_version import arrow_type
 
 
 def text_of(column: pa.Array) -> pa.Array:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from metaq.errors import MetaqError
 from metaq_spark.errors import WriteFailed
@@ -21,6 +21,7 @@ from metaq_spark.garbage_collection import freeze_modules
 from metaq_spark.plain_errors import plain_errors
 from metaq_spark.sink.backend import Sink
 from metaq_spark.sink.task import write_batches
+from metaq_spark.spark_version import DataSourceStreamArrowWriter
 
 _log = logging.getLogger(__name__)
 

@@ -19,14 +19,6 @@ from typing import Any, Final, NoReturn, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 
 from metaq.errors import MetaqError
 from metaq.model import TopicPartition
@@ -44,6 +36,14 @@ from metaq_spark.source.losses import LossReport
 from metaq_spark.source.planning import Plan, plan_batch, ranges_between, suspect, waited_for
 from metaq_spark.source.resolution import require_named, starting_offsets
 from metaq_spark.source.tasks import read_task, tasks
+from metaq_spark.spark_version import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 _SHOWN_MAX: Final = 10
 _log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         With ``commitGroupOffsets`` it also commits ``start`` for the group: Spark has completed everything before it,
         and calls ``commit`` only when it plans a later batch, so not for the last one of a run.
         """
-        ends_run = self._ceiling is not None or isinstance(limit, ReadAllAvailable)
+        ends_run = self._ends_run(limit)
         known = self._known.read(start)
         self._read_topics = {where.topic for where in known.offsets}
         selected = self._selected_of(known).offsets
@@ -220,7 +220,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Record an accepted loss at once, so that it is not reported again at every look-up.
         if self._trigger_delay.should_wait(plan.ahead, None if plan.passed_over else least, positions):
             return known
-        return plan.end(self._limits(limit), positions)
+        return self._cut(plan, limit)
 
     def _plan(self, known: Progress, *, last_chance: bool) -> Plan:
         """Return what can be read. A run that would end with this batch waits for partitions that may come back."""
@@ -256,6 +256,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 _log.warning("the brokers do not list %s any more; the query waits there until they do", where)
         grace_s = self._options.loss_grace_ms / 1000
         return {where for where, since_s in self._suspect_since_s.items() if snapshot.since_s - since_s >= grace_s}
+
+    def _ends_run(self, limit: ReadLimit) -> bool:
+        """Whether the run may end with this batch."""
+        return self._ceiling is not None or isinstance(limit, ReadAllAvailable)
+
+    def _cut(self, plan: Plan, limit: ReadLimit) -> Progress:
+        """Return where a planned batch ends under the limits."""
+        return plan.end(self._limits(limit), self._checked.cluster.positions)
 
     def _limits(self, limit: ReadLimit) -> BatchLimits:
         if isinstance(limit, ReadAllAvailable):

@@ -30,11 +30,11 @@ from metaq.net.clock import SystemClock
 from metaq_spark.backends.rocketmq.options import parse_sink_options, parse_source_options
 from metaq_spark.backends.rocketmq.sink import RocketMQSink
 from metaq_spark.backends.rocketmq.source import RocketMQSource
-from metaq_spark.columns.schema import arrow_type
 from metaq_spark.errors import ExactlyOnceError
 from metaq_spark.options.table import Use
 from metaq_spark.sink.task import write_batches
 from metaq_spark.source.batch_reader import BatchReader
+from metaq_spark.spark_version import arrow_type
 from peers.jvm import JavaServer
 from peers.rocketmq.admin import Admin
 from peers.rocketmq.programs import Programs

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from metaq.backends.metaq.pool import SessionPool
@@ -27,6 +26,7 @@ from metaq_spark.options.table import Use
 from metaq_spark.sink.task import write_batches
 from metaq_spark.source.batch_reader import BatchReader
 from metaq_spark.source.stream_reader import StreamReader
+from metaq_spark.spark_version import ReadLimit
 
 Tree = dict[str, Any]
 Reader = BatchReader | StreamReader

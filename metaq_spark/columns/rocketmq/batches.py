@@ -18,7 +18,7 @@ from metaq.model import TopicPartition
 from metaq_spark.columns.batches import NOTHING_DERIVED, Derived, RecordBatches, checked_values, value_converters
 from metaq_spark.columns.json_rules import DEFAULT_RULES, JsonRules
 from metaq_spark.columns.rocketmq.layout import RAW_COLUMNS, RECORD_COLUMNS
-from metaq_spark.columns.schema import arrow_type
+from metaq_spark.spark_version import arrow_type
 
 RAW_TYPES: Final = {name: arrow_type(RECORD_COLUMNS[name]) for name in RAW_COLUMNS}
 """The types of decoded columns."""

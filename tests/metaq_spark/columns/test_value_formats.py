@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from metaq_spark.columns.json_values import JsonColumn
 from metaq_spark.columns.row_layout import ATTRIBUTE_MAP
-from metaq_spark.columns.schema import arrow_type
 from metaq_spark.columns.text import attribute_maps, parse_pairs
 from metaq_spark.columns.value_schema import parse_value_schema
+from metaq_spark.spark_version import arrow_type
 
 
 def parsed(kind: str, *payloads: bytes) -> list[object]:

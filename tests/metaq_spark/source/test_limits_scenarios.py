@@ -8,12 +8,12 @@ import time
 import pytest
 from metaq_harness import NO_EXTENSIONS, Harness
 from metaq_harness import offsets as at
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from metaq.protocols.text.commands import Get, GetOffset, Stats
 from metaq_spark.backends.metaq.source import MetaQSource
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import BatchReader
+from metaq_spark.spark_version import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 
 @pytest.fixture(params=["ours", "java"])

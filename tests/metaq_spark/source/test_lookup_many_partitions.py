@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from metaq_harness import Harness
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from metaq.discovery import survey
 from metaq.model import Partition, TopicPartition
@@ -17,6 +16,7 @@ from metaq_spark import offsets
 from metaq_spark.errors import CheckpointError
 from metaq_spark.offsets import Progress, ProgressMemory, read_progress, to_json
 from metaq_spark.source.lookup import REST_PER_ANSWER, REST_S_MAX, REST_S_MIN, IdleBackoff
+from metaq_spark.spark_version import ReadAllAvailable, ReadMaxBytes
 
 COUNT = 1000
 LIMIT = ReadMaxBytes(1 << 30)

@@ -7,11 +7,11 @@ import logging
 import pytest
 from metaq_harness import NO_EXTENSIONS, Harness
 from metaq_harness import offsets as at
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from metaq.errors import BrokersMissing, ConnectionFailed
 from metaq.protocols.text.commands import Command, GetOffset, Stats
 from metaq_spark.errors import BrokerNotNamed, DataLoss, NotSelected
+from metaq_spark.spark_version import ReadAllAvailable
 
 
 @pytest.fixture(params=["ours", "java"])

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 from metaq_harness import NO_EXTENSIONS, Harness, Tree
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from metaq.errors import ConnectionFailed, CorruptFrame, TopicNotFound
 from metaq.protocols.text.commands import Command, Get, Stats
 from metaq.testing.memory import MemoryBroker
 from metaq_spark.errors import BrokerNotNamed, CheckpointError, DataLoss, OptionError
 from metaq_spark.source.stream_reader import StreamReader
+from metaq_spark.spark_version import ReadAllAvailable, ReadMaxBytes
 
 
 @pytest.fixture(params=["ours", "java"])

@@ -332,6 +332,7 @@ def test_a_pattern_finds_topics_that_come_later(harness: RocketMQHarness) -> Non
     assert harness.drained(reader, position)[1] == [b"first"]
 
 
+@pytest.mark.since("4.1")
 def test_filters_that_are_pushed_down(harness: RocketMQHarness) -> None:
     from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 from metaq_harness import offsets
 from outages import when_waited_for
-from pyspark.sql.streaming.datasource import ReadMaxBytes
 from rocketmq_harness import RocketMQHarness
 
 from metaq.backends.rocketmq.errors import QueuesAway, TopicNotReadable
@@ -17,6 +16,7 @@ from metaq.protocols.remoting.headers.pulls import PullMessage
 from metaq_spark.errors import NotSelected, OptionError
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import BatchReader
+from metaq_spark.spark_version import ReadMaxBytes
 
 FIRST_MS = 1_700_000_000_000
 QUEUES = ("broker-a:0", "broker-a:1", "broker-b:0", "broker-b:1")

@@ -27,10 +27,10 @@ from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.administration import GetBrokerConfig
 from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SendMessage
 from metaq_spark.backends.rocketmq.sink import RocketMQSink, WrittenMessages
-from metaq_spark.columns.schema import arrow_type
 from metaq_spark.errors import ColumnError, ExactlyOnceError, RowError
 from metaq_spark.sink.backend import WriteTask
 from metaq_spark.sink.task import write_batches
+from metaq_spark.spark_version import arrow_type
 
 TYPES = {
     "value": BinaryType(),

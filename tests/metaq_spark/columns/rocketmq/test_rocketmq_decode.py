@@ -24,7 +24,7 @@ from metaq_spark.columns.rocketmq.checks import ExpectedQueue, UnusableRecord
 from metaq_spark.columns.rocketmq.decode import CompiledRecordDecoder, RecordDecoder
 from metaq_spark.columns.rocketmq.layout import RECORD_COLUMNS
 from metaq_spark.columns.rocketmq.plain import PlainRecordDecoder
-from metaq_spark.columns.schema import arrow_type
+from metaq_spark.spark_version import arrow_type
 
 SOURCE = TopicPartition("orders", Partition("broker-a", 3))  # type: ignore[arg-type]
 GOLDEN = Path(__file__).parents[3] / "golden/rocketmq/records.jsonl"
