@@ -53,6 +53,10 @@ test-databases: java $(READY)  ## Run the tests of stored offsets with real Post
 test-rocketmq: java $(READY)  ## Run the tests with real RocketMQ 4.9.7 and 5.5.0, fetched with Maven: docs/testing.md
 	@METAQ_ROCKETMQ=$${METAQ_ROCKETMQ:-1} $(SPARK_PYTHON) -m pytest --numprocesses 0 tests/rocketmq tests/rocketmq_broker $(PYTEST_ARGS)
 
+.PHONY: test-spark-versions
+test-spark-versions: java $(READY)  ## Run the connector's tests with Spark 4.0, 4.1, 4.2 and 4.3, fetched once, an hour: docs/testing.md
+	@scripts/with-java $(VENV) scripts/test-spark-versions $(VENV) $(PYTEST_ARGS)
+
 .PHONY: test-java
 test-java: java $(READY)  ## Run the tests with a real Java MetaQ broker and client, fetched with Maven, two minutes: docs/testing.md
 	@$(SPARK_PYTHON) -m peers.metaq.broker $(SPARK_PYTHON) -m pytest --numprocesses 0 tests/java $(PYTEST_ARGS)
@@ -91,7 +95,7 @@ wheel: $(READY)  ## Build dist/*.whl and dist/*.tar.gz
 	@$(BIN)/python -m build
 
 clean:  ## Remove the environment and everything that was built
-	rm -rf $(VENV) dist build bench .pytest_cache .ruff_cache .mypy_cache .hypothesis spark-warehouse
+	rm -rf $(VENV) $(VENV)-spark-* dist build bench .pytest_cache .ruff_cache .mypy_cache .hypothesis spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 java:

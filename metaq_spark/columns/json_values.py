@@ -54,12 +54,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-<<<<<<< HEAD
 from metaq_spark.columns.json_rules import DEFAULT_RULES, PERMISSIVE, JsonRules
-from metaq_spark.columns.schema import arrow_type
-=======
 from metaq_spark.spark_version import arrow_type
->>>>>>> f2107baf (Spark 4.0 and 4.1: the source keeps limits itself, streams are written from rows, one module knows what each version lacks)
 
 Coerce = Callable[[Any], Any]
 """Converts a parsed JSON value for Arrow, or returns ``None``."""

@@ -22,11 +22,12 @@ from metaq_spark.plain_errors import plain_errors
 from metaq_spark.sink.backend import Sink
 from metaq_spark.sink.task import write_batches
 from metaq_spark.spark_version import DataSourceStreamArrowWriter
+from metaq_spark.worker_package import ShippedToWorkers
 
 _log = logging.getLogger(__name__)
 
 
-class _Writer:
+class _Writer(ShippedToWorkers):
     """Base of both: writing in a task, and committing on the driver."""
 
     def __init__(self, sink: Sink) -> None:

@@ -14,9 +14,10 @@ from metaq_spark.source.backend import Source
 from metaq_spark.source.planning import ranges_between
 from metaq_spark.source.resolution import ending_offsets, require_named, starting_offsets
 from metaq_spark.source.tasks import read_task, tasks
+from metaq_spark.worker_package import ShippedToWorkers
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(ShippedToWorkers, DataSourceReader):
     """Reads from start to end of every partition, at the time of planning."""
 
     def __init__(self, source: Source) -> None:

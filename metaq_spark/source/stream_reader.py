@@ -44,12 +44,13 @@ from metaq_spark.spark_version import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
+from metaq_spark.worker_package import ShippedToWorkers
 
 _SHOWN_MAX: Final = 10
 _log = logging.getLogger(__name__)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(ShippedToWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a stream of messages.
 
     An offset of the stream has an offset of every known partition: that of the first message *not* yet read. If the
@@ -277,7 +278,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return limit.min_rows if isinstance(limit, ReadMinRows) else self._options.trigger_messages_min
 
 
-class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class RefusedStream(ShippedToWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream that cannot be read, because of its options or its schema: every call raises ``reason``.
 
     PySpark's source process hides an error of ``streamReader`` behind its own (it stops a reader that does not exist).
