@@ -7,7 +7,9 @@ pickled is an expression, which looks for the package first and needs nothing bu
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
 from typing import Any, Final
 
 MISSING: Final = (
@@ -18,6 +20,25 @@ LOAD: Final = (
     "__import__('pickle').loads(state) if __import__('importlib.util').util.find_spec('metaq_spark') else "
     "exec('raise ModuleNotFoundError(missing % __import__(\"sys\").executable)')"
 )
+
+
+def why_not_found() -> str | None:
+    """Return why Spark does not find a format, if the Python that it starts lacks the package; else ``None``.
+
+    Spark starts ``PYSPARK_PYTHON``, or else the ``python3`` of the PATH, whatever the driver's interpreter is.
+    """
+    python = os.environ.get("PYSPARK_PYTHON") or "python3"
+    try:
+        done = subprocess.run([python, "-c", "import pyspark_metaq"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        return f"the Python that Spark starts, {python}, cannot be run: {error.strerror}; PYSPARK_PYTHON names it"
+    if done.returncode == 0:
+        return None
+    reason = (done.stderr.splitlines() or ["it ended"])[-1]
+    return (
+        f"the Python that Spark starts, {python}, cannot import metaq-spark ({reason}); let PYSPARK_PYTHON name an "
+        "interpreter that has it"
+    )
 
 
 class ShippedToWorkers:

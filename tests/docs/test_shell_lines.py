@@ -43,6 +43,7 @@ ELSEWHERE: Mapping[str, str] = {
     'spark-submit "$(metaq-spark jobs mirror_topics)" --help': "tests/packaging/test_wheel.py",
     "metaq-spark compile": "tests/metaq_spark/columns/test_compiling_command.py",
     "METAQ_GROUP_ROUNDS=60 make test-java": "tests/java/test_mixed_group.py",
+    'SPARK_VERSIONS="4.0 4.1" SPARK_TESTS=': "tests/spark_versions/test_six_steps.py",
     "python -m peers.metaq.broker": "tests/peers/test_isolation.py",
     "METAQ_ROCKETMQ=5.5.0 make test-rocketmq": "tests/rocketmq/test_rocketmq_peers.py",
     "metaq-namesrv start": "tests/broker/rocketmq/nameserver/test_name_server_process.py",

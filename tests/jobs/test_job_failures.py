@@ -1,5 +1,6 @@
 """From what Spark says about a failure to one sentence."""
 
+import job_failures
 import pytest
 from job_failures import sentence
 
@@ -34,3 +35,11 @@ def test_the_sentence_is_found(line: str, expected: str) -> None:
 @pytest.mark.parametrize("text", ["--prefix 'a': no", "", TRACE.format(line="java.io.IOException: disk full")])
 def test_what_is_not_known_is_said_in_full(text: str) -> None:
     assert sentence(ValueError(text)) == text
+
+
+def test_a_format_that_is_not_found_where_spark_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Exception("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: metaq. Make sure ... SQLSTATE: 42K02")
+    monkeypatch.setattr(job_failures, "why_not_found", lambda: "it lacks the package")
+    assert sentence(problem) == "it lacks the package"
+    monkeypatch.setattr(job_failures, "why_not_found", lambda: None)
+    assert sentence(problem) == str(problem)

@@ -16,7 +16,7 @@ from metaq_spark.options.table import Use
 from metaq_spark.sink.writers import SinkBatchWriter, StreamWriter
 from metaq_spark.source.batch_reader import BatchReader
 from metaq_spark.source.stream_reader import RefusedStream, StreamReader
-from metaq_spark.worker_package import MISSING, ShippedToWorkers
+from metaq_spark.worker_package import MISSING, ShippedToWorkers, why_not_found
 
 LOAD = "import pickle, sys; pickle.loads(open(sys.argv[1], 'rb').read())"
 
@@ -36,6 +36,22 @@ def test_it_arrives_as_it_was(pickled: object) -> None:
     arrived = pickle.loads(pickled(sent))  # type: ignore[operator]
     assert type(arrived) is BatchReader
     assert arrived._source.options == sent._source.options
+
+
+@pytest.mark.process
+def test_why_a_format_is_not_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert why_not_found() is None
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    bare.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(bare))
+    assert why_not_found() == (
+        f"the Python that Spark starts, {bare}, cannot import metaq-spark (ModuleNotFoundError: No module named "
+        "'pyspark_metaq'); let PYSPARK_PYTHON name an interpreter that has it"
+    )
+    monkeypatch.setenv("PYSPARK_PYTHON", "no-such-python")
+    assert (why_not_found() or "").startswith("the Python that Spark starts, no-such-python, cannot be run: No such")
 
 
 @pytest.mark.process
