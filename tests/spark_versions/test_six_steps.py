@@ -14,6 +14,8 @@ from fix_broker import StartBroker
 from fix_spark import spark_environment
 from sparks import SPARKS
 
+from metaq import RocketMQ
+
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 
 PROGRAM = Path(__file__).with_name("six_steps.py")
@@ -25,6 +27,9 @@ TITLES = ["write", "read", "filter", "stream", "limited stream", "exactly once"]
 def test_each_step(version: str, name: str, start_broker: StartBroker, tmp_path: Path) -> None:
     broker = start_broker("dev", tmp_path / "data", "--port", "0", "--partitions", "2")
     servers = str(broker.address) if name == "metaq" else str(broker.rocketmq_address)
+    if name == "rocketmq":
+        with RocketMQ(servers) as mq:
+            mq.topics.create("copies", queues=2)
     python = SPARKS[version]
     environment = os.environ | spark_environment() | {"PYSPARK_PYTHON": python}
     command = [python, str(PROGRAM), name, servers, str(tmp_path)]
