@@ -42,7 +42,9 @@ class Steps:
 
     def put(self, first: int) -> None:
         rows = self.spark.range(first, first + ROWS).selectExpr(
-            "cast(id as string) value", f"if(id % 2 = 0, 'even', 'odd') {self.type_column}", "cast(string(id) as binary) key"
+            "cast(id as string) value",
+            f"if(id % 2 = 0, 'even', 'odd') {self.type_column}",
+            "cast(string(id) as binary) key",
         )
         rows.write.format(self.name).mode("append").options(topic="steps", **self.servers).save()
 
