@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from metaq.formats.rocketmq.properties import RESERVED
 from metaq_spark.columns.row_layout import HEADERS
-from metaq_spark.columns.schema import arrow_type
 from metaq_spark.columns.text import parse_pairs
 from metaq_spark.errors import RowError
+from metaq_spark.spark_version import arrow_type
 
 _TYPE: Final = arrow_type(HEADERS)
 Pairs = list[dict[str, Any]]

@@ -17,9 +17,9 @@ from metaq_spark.columns.engine import ColumnEngine
 from metaq_spark.columns.plain import encode_rows
 from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
 from metaq_spark.columns.row_layout import HEADERS, message_layout
-from metaq_spark.columns.schema import arrow_type
 from metaq_spark.errors import ColumnError, RowError
 from metaq_spark.sink.columns import find_sink_columns
+from metaq_spark.spark_version import arrow_type
 
 TYPE = arrow_type(HEADERS)
 

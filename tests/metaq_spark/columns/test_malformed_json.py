@@ -15,9 +15,9 @@ from metaq_spark.columns.json_rules import DROP, FAIL, PERMISSIVE, JsonRules
 from metaq_spark.columns.json_values import JsonColumn, Malformed
 from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
 from metaq_spark.columns.row_layout import message_layout
-from metaq_spark.columns.schema import arrow_type
 from metaq_spark.columns.value_schema import parse_value_schema
 from metaq_spark.errors import MalformedValue
+from metaq_spark.spark_version import arrow_type
 
 SOURCE = TopicPartition("orders", Partition(0, 0))
 GOOD, MISFIT, TORN, OTHER = b'{"id": 1, "tags": ["a"]}', b'{"id": "x", "tags": ["b", 2]}', b'{"id": 2', b"[1]"
