@@ -41,14 +41,16 @@ def row_batches(rows: Iterator[Row], schema: StructType) -> Iterator[pa.RecordBa
     arrow = pa.schema([pa.field(field.name, arrow_type(field.dataType)) for field in schema.fields])
     while chunk := list(islice(rows, BATCH_ROWS)):
         columns = [
-            pa.array(_values(column, field.type), field.type)
+            pa.array([_plain(value) for value in column] if pa.types.is_nested(field.type) else column, field.type)
             for column, field in zip(zip(*chunk, strict=True), arrow, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=arrow)
 
 
-def _values(column: tuple[Any, ...], kind: pa.DataType) -> list[Any] | tuple[Any, ...]:
-    """The values as Arrow takes them: a map as pairs."""
-    if not pa.types.is_map(kind):
-        return column
-    return [None if value is None else list(value.items()) for value in column]
+def _plain(value: Any) -> Any:
+    """A value of a nested type as Arrow takes it: a map as pairs, a row as a dictionary."""
+    if isinstance(value, dict):
+        return list(value.items())
+    if isinstance(value, Row):
+        return value.asDict()
+    return [_plain(each) for each in value] if isinstance(value, list) else value

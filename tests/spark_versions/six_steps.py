@@ -19,6 +19,9 @@ from pyspark.sql.streaming import StreamingQuery
 FORMATS = {"metaq": ("brokers", "attribute", "messageTypes"), "rocketmq": ("nameServers", "tags", "tags")}
 """The option with the servers, the column with a message's type, the option that selects types."""
 
+MORE_COLUMNS = {"metaq": [], "rocketmq": ["map('number', string(value)) properties", "array('k', 'l') keys"]}
+"""Columns of a write that not every format has."""
+
 ROWS = 40
 LIMIT = 7
 DEADLINE_S = 120.0
@@ -104,12 +107,15 @@ class Steps:
     def copy_once(self) -> None:
         """From topic to topic, exactly once, in two runs."""
         for run in (1, 2):
-            rows = self.stream().selectExpr("value", self.type_column, "cast(value as binary) key")
+            columns = ["value", self.type_column, "cast(value as binary) key", *MORE_COLUMNS[self.name]]
+            rows = self.stream().selectExpr(*columns)
             writer = rows.writeStream.format(self.name).options(topic="copies", **self.servers)
             self.available(writer.option("delivery", "exactly_once"), "copied")
             equal(self.numbers(self.read("copies")), list(range((run + 2) * ROWS)))
             if run == 1:
                 self.put(3 * ROWS)
+        for row in self.read("copies").collect() if self.name == "rocketmq" else ():
+            assert (row.properties["number"], row["keys"]) == (bytes(row.value).decode(), "k l"), row
 
 
 def wait_for(query: StreamingQuery, reached: Any) -> None:

@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from metaq_spark.columns.row_layout import HEADERS
 from metaq_spark.sink import row_writer
 from metaq_spark.sink.row_writer import row_batches
 
@@ -27,13 +28,17 @@ SCHEMA = StructType(
         StructField("topic", StringType()),
         StructField("partition", IntegerType()),
         StructField("key", LongType()),
-        StructField("headers", MapType(StringType(), StringType())),
+        StructField("properties", MapType(StringType(), StringType())),
         StructField("keys", ArrayType(StringType())),
+        StructField("headers", HEADERS),
     ]
 )
-FULL = (b"\x00\xff", "orders", 1, 1 << 40, {"a": "1", "b": None}, ["k1", "k2"])
-EMPTY = (b"", "", 0, 0, {}, [])
-NULL = (None, None, None, None, None, None)
+HEADER = Row("key", "value")
+FULL = (
+    b"\x00\xff", "orders", 1, 1 << 40, {"a": "1", "b": None}, ["k1", "k2"], [HEADER("h", b"\xff"), HEADER("h", None)]
+)  # fmt: skip
+EMPTY = (b"", "", 0, 0, {}, [], [])
+NULL = (None,) * 7
 
 
 def batches(*rows: tuple[object, ...]) -> list[pa.RecordBatch]:
@@ -50,6 +55,7 @@ def test_every_type_of_a_column_of_a_write() -> None:
         [1 << 40, 0, None],
         [[("a", "1"), ("b", None)], [], None],
         [["k1", "k2"], [], None],
+        [[{"key": "h", "value": b"\xff"}, {"key": "h", "value": None}], [], None],
     ]
 
 
