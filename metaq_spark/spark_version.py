@@ -137,6 +137,7 @@ __all__ = [
     "ADMISSION_CONTROL",
     "ARROW_STREAM_WRITER",
     "FEATURES",
+    "LATEST_OFFSET",
     "PUSHED_FILTERS",
     "SPARK_MIN",
     "DataSourceStreamArrowWriter",

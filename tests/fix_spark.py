@@ -8,6 +8,7 @@ registers. These tests add messages and look only at what came after their own s
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -20,13 +21,15 @@ from typing import Any, ClassVar
 import pytest
 from fix_broker import launch_in
 from py4j_sockets import name_sockets
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamReader, StreamingQuery
+from pyspark.sql.streaming import DataStreamReader, DataStreamWriter, StreamingQuery
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.producer import Producer
 from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Address, Message, TopicPartition
+from metaq_spark.spark_version import ADMISSION_CONTROL
 
 ROOT = Path(__file__).parents[1]
 
@@ -114,14 +117,13 @@ class Topic:
 
     def drain(self, frame: DataFrame, folder: Path, **options: str) -> StreamingQuery:
         """Run ``frame`` to the end of what is there, into Parquet below ``folder``; returns the finished query."""
-        query = (
+        writer = (
             frame.writeStream.format("parquet")
             .option("path", str(folder / "rows"))
             .option("checkpointLocation", str(folder / "checkpoint"))
             .options(**options)
-            .trigger(availableNow=True)
-            .start()
         )
+        query = run_to_end(writer)
         query.awaitTermination(120)
         return query
 
@@ -129,7 +131,21 @@ class Topic:
         """Start a query that appends to the topic what there is of ``frame``, with its checkpoint below ``folder``."""
         given = self.options(topic=self.name) | options
         writer = frame.writeStream.format(self.FORMAT).outputMode(mode).options(**given)
-        return writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+        return run_to_end(writer.option("checkpointLocation", str(folder / "checkpoint")))
+
+
+def run_to_end(writer: DataStreamWriter) -> StreamingQuery:
+    """Start a query that ends where there is nothing more to read, after as many batches as its limits make.
+
+    Before Spark 4.2, ``availableNow`` makes one batch; so there the query has ended when this returns.
+    """
+    if ADMISSION_CONTROL.present:
+        return writer.trigger(availableNow=True).start()
+    query = writer.start()
+    with contextlib.suppress(StreamingQueryException):  # the caller sees it in the query
+        query.processAllAvailable()
+        query.stop()
+    return query
 
 
 def for_each_batch(frame: DataFrame, write: Callable[[DataFrame, int], None], folder: Path) -> None:

@@ -90,6 +90,7 @@ def test_the_examples_of_the_page(
     assert row.properties["UNIQ_KEY"] == row.message_id
 
 
+@pytest.mark.since("4.2")
 def test_a_query_goes_on_where_it_was_and_the_tools_see_it(
     spark: SparkSession,
     cluster: ScriptedCluster,

@@ -146,6 +146,7 @@ def pushdown(topic: Topic) -> Iterator[None]:
         topic.spark.conf.unset(name)
 
 
+@pytest.mark.since("4.1")
 def test_pushed_filters_change_nothing_but_the_work(topic: Topic) -> None:
     rows = [(f"{n}", ["paid", "open", None, "paid late"][n % 4], n % 2) for n in range(1000)]
     topic.write(topic.frame(rows, "value string, attribute string, partition int"))

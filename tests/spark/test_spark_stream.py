@@ -14,6 +14,8 @@ from fix_spark import Topic, for_each_batch
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
+from metaq_spark.spark_version import LATEST_OFFSET
+
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 
 TEXT = "cast(value as string) value"
@@ -58,7 +60,8 @@ def test_a_running_query_sees_what_is_written_and_nothing_older(topic: Topic, tm
         assert_df_equality(seen, expected, ignore_row_order=True, ignore_nullable=True)
         (source,) = query.lastProgress["sources"]
         assert source["description"]
-        assert json.loads(source["latestOffset"])["topics"] == {topic.name: {"3-0": 23 + 3 * 22, "3-1": 66}}
+        if LATEST_OFFSET.present:
+            assert json.loads(source["latestOffset"])["topics"] == {topic.name: {"3-0": 23 + 3 * 22, "3-1": 66}}
     finally:
         query.stop()
 
