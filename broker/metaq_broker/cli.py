@@ -11,7 +11,7 @@ from pathlib import Path
 import metaq
 from metaq import ports
 from metaq.model import Address
-from metaq_broker.dev import data_folder, dev_config, rocketmq_port, snippet
+from metaq_broker.dev import dashboard_port, data_folder, dev_config, rocketmq_port, snippet
 from metaq_broker.operate.config.access import exposure_warning
 from metaq_broker.operate.config.configuration import BrokerConfig, load, unguarded_port_warning, with_plugin
 from metaq_broker.operate.config.ini import ConfigError
@@ -27,6 +27,7 @@ from metaq_broker.text.stats_command import add_stats_command
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _ROCKETMQ_HELP = f"for RocketMQ's clients; default {ports.ROCKETMQ}, or any free port where that is taken"
+_DASHBOARD_PORT_HELP = f"for the dashboard; default {ports.METAQ_DASHBOARD}, or any free port where that is taken"
 _ROLE_HELP = "replication, from a properties file: metaslave, samsa or gregor (see docs/replication.md)"
 
 
@@ -62,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     dev.add_argument("--port", type=_port, default=ports.METAQ, help="default %(default)s; 0 = any free port")
     dev.add_argument("--rocketmq-port", type=_port, help=_ROCKETMQ_HELP)
     dev.add_argument("--partitions", type=_partitions, default=1, help="partitions of each topic, default %(default)s")
+    dev.add_argument("--dashboard", action="store_true", help="serve pages for a browser, and HTTP access, too")
+    dev.add_argument("--dashboard-port", type=_port, metavar="PORT", help=_DASHBOARD_PORT_HELP)
+    dev.add_argument("--dashboard-write", action="store_true", help="let the dashboard change something, not only show")
     dev.set_defaults(command=_dev)
 
     for command in (start, dev):
@@ -102,7 +106,13 @@ def _dev(options: argparse.Namespace) -> int:
         for_rocketmq, remark = rocketmq_port(options.rocketmq_port, options.port)
         if remark is not None:
             print(f"metaq-broker: {remark}", file=sys.stderr)
-        config = dev_config(folder, options.port, options.partitions, for_rocketmq)
+        dashboard = None
+        if options.dashboard or options.dashboard_port is not None or options.dashboard_write:
+            port, remark = dashboard_port(options.dashboard_port)
+            dashboard = (port, options.dashboard_write)
+            if remark is not None:
+                print(f"metaq-broker: {remark}", file=sys.stderr)
+        config = dev_config(folder, options.port, options.partitions, for_rocketmq, dashboard)
         run(config, lambda port: print(snippet(config.system.host_name, port), flush=True))
     return EXIT_OK
 

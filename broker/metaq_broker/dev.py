@@ -39,13 +39,30 @@ def rocketmq_port(given: int | None, port: int) -> tuple[int, str | None]:
     return ports.ROCKETMQ, None
 
 
-def dev_config(folder: Path, port: int, partitions: int, for_rocketmq: int | None) -> BrokerConfig:
-    """Return the configuration of a development broker; ``for_rocketmq`` is the port for RocketMQ's clients.
+def dashboard_port(given: int | None) -> tuple[int, str | None]:
+    """Return the port for the dashboard, and a note for the user, if any.
+
+    Without a ``given`` port, it is the default port if that is free, else any free one, which the broker prints.
+    """
+    if given is not None:
+        return given, None
+    try:
+        bind("127.0.0.1", ports.METAQ_DASHBOARD).close()
+    except OSError:
+        return 0, f"port {ports.METAQ_DASHBOARD} is taken by another program, so the dashboard is on another one"
+    return ports.METAQ_DASHBOARD, None
+
+
+def dev_config(
+    folder: Path, port: int, partitions: int, for_rocketmq: int | None, dashboard: tuple[int, bool] | None = None
+) -> BrokerConfig:
+    """Return the configuration of a development broker; ``for_rocketmq`` is the port for RocketMQ's clients,
+    ``dashboard`` the port of the dashboard, and whether it may change something.
 
     Raises:
         ConfigError: The folder's name cannot be written into a configuration, or a number is outside its range.
     """
-    return development(checked_folder(folder), port, partitions, for_rocketmq)
+    return development(checked_folder(folder), port, partitions, for_rocketmq, dashboard)
 
 
 def checked_folder(folder: Path) -> Path:

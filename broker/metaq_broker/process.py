@@ -75,7 +75,7 @@ def _tell_ready(broker: Broker, address: Address) -> None:
     if (rocketmq := broker.rocketmq_address) is not None:
         print(f"RocketMQ clients: {rocketmq} is name server and broker", flush=True)
     if broker.console is not None:
-        print(f"HTTP: {broker.console.url}", flush=True)
+        print(f"HTTP and dashboard: {broker.console.url}", flush=True)
 
 
 async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
@@ -87,8 +87,7 @@ async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
 
 
 async def _before(stop: asyncio.Event, starting: Coroutine[Any, Any, None]) -> bool:
-    """Await ``starting``, which may wait for ZooKeeper, but cancel it when ``stop`` is set; return whether it finished.
-    """
+    """Await ``starting``, which may wait for ZooKeeper, but cancel it when ``stop`` is set; return whether it finished."""
     task, stopped = asyncio.create_task(starting), asyncio.create_task(stop.wait())
     await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()

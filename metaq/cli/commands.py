@@ -10,7 +10,7 @@ from metaq.cli.command import COMMANDS, Command
 
 MODULES: Final = (
     *("produce", "consume", "find", "inspect", "topic_settings", "lag", "groups", "dead_letters", "mirror", "stats"),
-    *("bench", "doctor", "completion"),
+    *("bench", "doctor", "dashboard", "completion"),
 )
 """Modules of ``metaq.cli`` with commands. They are small, and import the rest of ``metaq`` when a command runs."""
 

@@ -226,6 +226,7 @@ TABLES: Final[dict[str, Callable[[], Rows]]] = {
     "commands": command_rows,
     "options-produce": lambda: command_option_rows("produce"),
     "options-consume": lambda: command_option_rows("consume"),
+    "options-dashboard": lambda: command_option_rows("dashboard"),
     "abilities": ability_rows,
     "metaq-columns": lambda: column_rows((*row_layout.COLUMNS, *row_layout.MORE_COLUMNS)),
     "rocketmq-columns": lambda: column_rows((*layout.COLUMNS, *layout.MORE_COLUMNS)),

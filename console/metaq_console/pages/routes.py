@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 from starlette.datastructures import FormData
 from starlette.requests import Request
@@ -111,7 +112,7 @@ class Site:
         visit = self._visit(request)
         back, is_wrong = way_back(request.query_params.get("back", "/")), False
         if request.method == "POST":
-            form = await request.form(max_files=0, max_fields=10)
+            form = await _form(request)
             back = way_back(str(form.get("back", "/")))
             if self._token is None or self._token.is_secret(str(form.get("token", ""))):
                 answer = RedirectResponse(back, 303)
@@ -137,13 +138,30 @@ class Site:
             raise RequestFailed(
                 403, "read_only", visit.t("This dashboard only shows. Start it with --write to change something.")
             )
-        form = await visit.request.form(max_files=0, max_fields=FIELDS_MAX)
+        form = await _form(visit.request)
         if not hmac.compare_digest(str(form.get("csrf", "")).encode(), visit.csrf.encode()):
             raise RequestFailed(403, "old_form", visit.t("This form is too old. Open the page again."))
         return await change(visit, form)
 
     def _csrf(self, session: str) -> str:
         return hmac.new(self._secret, session.encode("utf-8", "replace"), sha256).hexdigest()
+
+
+async def _form(request: Request) -> FormData:
+    """Return the fields of a form, as browsers send them without files.
+
+    Raises:
+        RequestFailed: It has too many fields, or another form.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        allowed = "allowed is application/x-www-form-urlencoded"
+        raise RequestFailed(415, "wrong_content_type", f"Content-Type {kind[:80]!r}: {allowed}")
+    try:
+        text = (await request.body()).decode()
+        return FormData(parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX))
+    except ValueError as error:
+        raise RequestFailed(400, "invalid_value", f"the form cannot be read: {error}") from None
 
 
 def _problem(visit: Visit, error: Exception) -> Response:

@@ -241,6 +241,7 @@ ROWS: Final[tuple[tuple[str, str], ...]] = (
     ("trouble", "故障"),
     ("in sync", "同步"),
     ("out of sync", "未同步"),
+    ("No other broker copies from it.", "没有其他 Broker 从它复制。"),
     ("No broker says anything of its replication.", "没有 Broker 报告复制情况。"),
     # clients
     ("Connections to broker {name}", "Broker {name} 的连接数"),

@@ -220,11 +220,19 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
     return BrokerConfig(system, zookeeper, topics, raw, warnings, role, rocketmq, http, unmatched=unmatched)
 
 
-def development(data_path: Path | str, port: int, partitions: int, rocketmq_port: int | None = None) -> BrokerConfig:
+def development(
+    data_path: Path | str,
+    port: int,
+    partitions: int,
+    rocketmq_port: int | None = None,
+    dashboard: tuple[int, bool] | None = None,
+) -> BrokerConfig:
     """Return a configuration for development: only this machine, every topic accepted, with ``partitions`` partitions.
 
-    With ``rocketmq_port``, RocketMQ's clients are served on that port.
+    With ``rocketmq_port``, RocketMQ's clients are served on that port. ``dashboard`` is the port for HTTP, and whether
+    it may change something.
     """
+    http = "" if dashboard is None else f"[{HTTP}]\nport={dashboard[0]}\nwrite={str(dashboard[1]).lower()}\n"
     rocketmq = "" if rocketmq_port is None else f"[{ROCKETMQ}]\nenabled=true\nport={rocketmq_port}\n"
     text = (
         "[system]\n"
@@ -241,7 +249,7 @@ def development(data_path: Path | str, port: int, partitions: int, rocketmq_port
         "[zookeeper]\n"
         "zk.zkEnable=false\n"
         "[topic=*]\n"
-        f"{rocketmq}"
+        f"{rocketmq}{http}"
     )
     return parse(text.encode(), "development settings")
 

@@ -91,7 +91,7 @@ function plotOptions(element, names) {
     width: element.clientWidth, height: 180, cursor: { y: false }, legend: { show: names.length > 1 },
     scales: { y: { range: (_, low, high) => [Math.min(0, low || 0), Math.max(1, (high || 0) * 1.08)] } },
     axes: [
-      { ...axis, space: 90, values: (_, times, __, ___, step) =>
+      { ...axis, space: 90, size: 30, values: (_, times, __, ___, step) =>
         times.map((at) => (step < 60 ? clock : minute).format(new Date(at * 1000))) },
       { ...axis, size: 70, space: 36, values: (_, values) => values.map(say) },
     ],

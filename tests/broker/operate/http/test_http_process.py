@@ -38,7 +38,7 @@ def config(**keys: object) -> HttpConfig:
 
 def url_of(broker: RunningBroker) -> str:
     assert broker.process.stdout is not None
-    match = re.fullmatch(r"HTTP: (http://127\.0\.0\.1:\d+/)\n", broker.process.stdout.readline())
+    match = re.fullmatch(r"HTTP and dashboard: (http://127\.0\.0\.1:\d+/)\n", broker.process.stdout.readline())
     assert match is not None
     return match[1]
 
