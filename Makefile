@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INPUT ?=
 PROTOCOL ?=
+DASHBOARD ?=
 RESULTS ?=
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
@@ -28,8 +29,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: java $(READY)  ## Send lines through the broker and Spark and check every byte; INPUT=file-or-folder, PROTOCOL=rocketmq
-	@$(SPARK_PYTHON) jobs/demo.py $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(INPUT),"$(INPUT)")
+demo: java $(READY)  ## Send lines through the broker and Spark and check every byte; INPUT=file-or-folder, PROTOCOL=rocketmq, DASHBOARD=1
+	@$(SPARK_PYTHON) jobs/demo.py $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(DASHBOARD),--dashboard) $(if $(INPUT),"$(INPUT)")
 
 cluster-demo: java $(READY)  ## The same on a whole cluster of this machine, with a broker killed in the middle
 	@$(SPARK_PYTHON) jobs/cluster_demo.py
@@ -80,6 +81,11 @@ check-deploy: $(READY)  ## Check the files in deploy/ with hadolint, yamllint, s
 .PHONY: test-pipe
 test-pipe: $(READY)  ## Send a million lines through metaq produce and metaq consume, with both protocols, two minutes: docs/testing.md
 	@METAQ_PIPE_LINES=1000000 $(BIN)/python -m pytest --numprocesses 0 tests/metaq/cli/test_pipe.py $(PYTEST_ARGS)
+
+.PHONY: test-browser
+test-browser: $(READY)  ## Open and use every page of the dashboard in a real Chromium, five minutes; needs `chromium`: docs/testing.md
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[browser]"
+	@$(BIN)/python -m pytest --numprocesses 0 -m browser tests/console/pages $(PYTEST_ARGS)
 
 bench: java $(READY)  ## Measure speed beside ceilings, twelve minutes: tables, figures and a plot in bench/; BENCH_ARGS: docs/performance.md
 	@$(SPARK_PYTHON) benchmarks/suite.py $(BENCH_ARGS)

@@ -30,6 +30,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
+from metaq_spark.diagnosis.listener import ProgressListener
+
 GENERATED_LINES, SEED = 300_000, 7
 PROGRESS_INTERVAL_S, QUIET_INTERVAL_S = 1.0, 5
 COMPONENTS_SHOWN = 10
@@ -44,7 +46,7 @@ def main() -> int:
     obey_signals()
     try:
         with temporary_folder() as folder:
-            return perform(find_input(given.input, folder), folder, given.protocol)
+            return perform(find_input(given.input, folder), folder, given.protocol, given.dashboard)
     except Interrupted as interrupted:
         print("\nInterrupted. The broker and Spark are stopped.", file=sys.stderr)
         return 128 + interrupted.number
@@ -56,6 +58,7 @@ def main() -> int:
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Send lines through the broker and Spark and check every byte.")
     parser.add_argument("--protocol", choices=PROTOCOLS, default="metaq", help="what Spark speaks with the broker")
+    parser.add_argument("--dashboard", action="store_true", help="show it in a browser, until Ctrl-C")
     parser.add_argument("input", nargs="?", help="a file, or a folder of files (default: generated log lines)")
     return parser.parse_args(arguments)
 
@@ -76,16 +79,25 @@ def find_input(source: str | None, folder: Path) -> Input:
     return Input(name, source, files, count(files))
 
 
-def perform(given: Input, folder: Path, protocol: str) -> int:
-    """Run every step and show its result; return the exit status."""
+def perform(given: Input, folder: Path, protocol: str, dashboard: bool = False) -> int:
+    """Run every step and show its result; return the exit status. With ``dashboard``, the broker runs until Ctrl-C."""
     say("input", f"{counted(given.available)} ({given.name})")
-    with running_broker(folder, PARTITIONS) as addresses:
+    with running_broker(folder, PARTITIONS, dashboard) as addresses:
         address = addresses.rocketmq if protocol == "rocketmq" else addresses.metaq
         say("broker", f"{address}, {PARTITIONS} partitions a topic")
+        if addresses.dashboard is not None:
+            say("dashboard", addresses.dashboard)
         try:
             with spark_session(folder) as spark:
                 say("Spark", f"{spark.version} on two cores of this machine")
-                return run_steps(Pipeline(spark, addresses.metaq, PROTOCOLS[protocol](addresses), folder, given), given)
+                if addresses.dashboard is not None:
+                    spark.streams.addListener(ProgressListener(f"{addresses.dashboard}v1/queries/events", spark=spark))
+                pipeline = Pipeline(spark, addresses.metaq, PROTOCOLS[protocol](addresses), folder, given)
+                status = run_steps(pipeline, given)
+                if addresses.dashboard is not None:
+                    say("dashboard", f"{addresses.dashboard}; Ctrl-C ends it")
+                    threading.Event().wait()
+                return status
         except (PySparkException, Py4JError):
             print_tail(folder / "spark.log")
             raise

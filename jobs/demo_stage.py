@@ -23,15 +23,20 @@ from metaq.model import Address
 ROOT = Path(__file__).resolve().parents[1]
 READY = re.compile(r"metaq-broker \S+ ready on (\S+), ")
 FOR_ROCKETMQ = re.compile(r"RocketMQ clients: (\S+) ")
+DASHBOARD = re.compile(r"HTTP and dashboard: (\S+)")
 START_DEADLINE_S = STOP_DEADLINE_S = 20.0
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """The addresses of the broker for the clients of each system. For RocketMQ's it is name server and broker."""
+    """The addresses of the broker for the clients of each system. For RocketMQ's it is name server and broker.
+
+    ``dashboard`` is the URL of its dashboard, if it has one.
+    """
 
     metaq: Address
     rocketmq: Address
+    dashboard: str | None = None
 
 
 class StageFailed(Exception):
@@ -88,8 +93,8 @@ def temporary_folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def running_broker(folder: Path, partitions: int) -> Iterator[Addresses]:
-    """Run a broker on free ports, with its messages in ``folder``.
+def running_broker(folder: Path, partitions: int, dashboard: bool = False) -> Iterator[Addresses]:
+    """Run a broker on free ports, with its messages in ``folder``; with ``dashboard``, pages for a browser, too.
 
     It has a session of its own: Ctrl-C reaches every process of the terminal's session, and this one must be stopped
     last.
@@ -99,28 +104,31 @@ def running_broker(folder: Path, partitions: int) -> Iterator[Addresses]:
     """
     command = [sys.executable, "-m", "metaq_broker.cli", "dev", str(folder / "data"), "--port", "0"]
     command += ["--partitions", str(partitions), "--log-level", "warning"]
+    if dashboard:
+        command.append("--dashboard")
     log = folder / "broker.log"
     with (
         log.open("w") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True) as process,
     ):
         try:
-            yield _addresses_of(process, log)
+            yield _addresses_of(process, log, dashboard)
         finally:
             _stop(process)
 
 
-def _addresses_of(process: subprocess.Popen[str], log: Path) -> Addresses:
+def _addresses_of(process: subprocess.Popen[str], log: Path, dashboard: bool) -> Addresses:
     assert process.stdout is not None
-    found: list[Address] = []
-    for line in (READY, FOR_ROCKETMQ):
+    found: list[str] = []
+    for line in (READY, FOR_ROCKETMQ, *([DASHBOARD] if dashboard else [])):
         readable, _, _ = select.select([process.stdout], [], [], START_DEADLINE_S) if not found else (True, [], [])
         said = process.stdout.readline() if readable else ""
         match = line.match(said)
         if match is None:
             raise StageFailed(f"the broker did not start: {said}{log.read_text()}")
-        found.append(Address.parse(match[1]))
-    return Addresses(*found)
+        found.append(match[1])
+    metaq, rocketmq, *url = found
+    return Addresses(Address.parse(metaq), Address.parse(rocketmq), url[0] if url else None)
 
 
 def _stop(process: subprocess.Popen[str]) -> None:

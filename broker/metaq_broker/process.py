@@ -87,7 +87,8 @@ async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
 
 
 async def _before(stop: asyncio.Event, starting: Coroutine[Any, Any, None]) -> bool:
-    """Await ``starting``, which may wait for ZooKeeper, but cancel it when ``stop`` is set; return whether it finished."""
+    """Await ``starting``, which may wait for ZooKeeper, but cancel it when ``stop`` is set; return whether it finished.
+    """
     task, stopped = asyncio.create_task(starting), asyncio.create_task(stop.wait())
     await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()

@@ -51,6 +51,7 @@ def test_every_python_block_has_a_test() -> None:
         "docs/connector.md",
         "docs/connector-reference.md",
         "docs/coming-from-kafka.md",
+        "docs/dashboard.md",
         "docs/monitoring.md",
         *OWN_TESTS,
     }
@@ -72,6 +73,16 @@ def own_listeners(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Itera
     yield
     for listener in added:
         spark.streams.removeListener(listener)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("own_listeners")
+def test_the_listener_of_the_dashboard_waits_for_nobody(spark: SparkSession) -> None:
+    """Nobody listens at its address: the program goes on."""
+    [block] = [block for block in blocks("python") if page_of(block) == "docs/dashboard.md"]
+    names: dict[str, object] = {"spark": spark}
+    exec(block.text, names)
+    assert "ProgressListener" in names
 
 
 @pytest.mark.spark

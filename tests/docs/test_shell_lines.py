@@ -50,6 +50,7 @@ ELSEWHERE: Mapping[str, str] = {
     "python -m metaq_console": "tests/console/test_http_page.py",
     "curl -s": "tests/console/test_http_page.py",
     "metaq ": "tests/docs/test_cli_page.py",
+    "metaq dashboard": "tests/metaq/cli/test_dashboard.py",
     "printf 'one tea": "tests/docs/test_cli_page.py",
 }
 """Beginnings of lines, and the file whose tests do what the line does, with other places and names."""
@@ -104,6 +105,7 @@ RUN = {
     "metaq-broker ctl -f metaq/server.ini status",
     "metaq-broker dev metaq-data",
     "metaq-broker dev --port 8123",
+    "metaq-broker dev --dashboard",
     "metaq-spark checkpoint show progress --brokers 127.0.0.1:8123",
     *(line for line in LINES if re.match(r"SPARK_CONF_DIR=spark-conf spark-submit jobs/", line)),
 }
@@ -254,7 +256,9 @@ def test_its_program_takes_the_arguments(line: str) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("line", ["metaq-broker dev metaq-data", "metaq-broker dev --port 8123"])
+@pytest.mark.parametrize(
+    "line", ["metaq-broker dev metaq-data", "metaq-broker dev --port 8123", "metaq-broker dev --dashboard"]
+)
 def test_the_broker_starts(line: str, start_broker: StartBroker, tmp_path: Path) -> None:
     words = shlex.split(line.replace("8123", "0").replace("metaq-data", str(tmp_path / "data")))[1:]
     broker = start_broker(*words, *(() if "--port" in words else ("--port", "0")))

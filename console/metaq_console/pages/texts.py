@@ -287,7 +287,7 @@ ROWS: Final[tuple[tuple[str, str], ...]] = (
     ("running for {span}", "已运行 {span}"),
     ("Usual batch", "批次通常用时"),
     ("Time per phase of the last batch", "上一批各阶段用时"),
-    ("{span} ago", "{span}前"),
+    ("{span} ago", "{span} 前"),
     ("What else was found", "其他发现"),
     ("not known", "不清楚"),
     ("Show the next messages of the query", "显示查询接下来的消息"),

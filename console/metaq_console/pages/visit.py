@@ -112,7 +112,7 @@ class Visit:
         self.codes.add(error.body.code)
         sentence = Markup("{}").format(visible(str(error)))
         if at_ms is not None:
-            sentence += Markup(" ") + Markup(self.t("What is shown is of {time}.", time=moment(at_ms)))
+            sentence += Markup(". ") + Markup(self.t("What is shown is of {time}.", time=moment(at_ms)))
         retryable = error.body.retryable or error.status >= 500
         return Problem(self.t("no answer") if retryable else self.t("failed"), sentence)
 

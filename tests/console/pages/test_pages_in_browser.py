@@ -16,7 +16,7 @@ from metaq.testing.broker_process import BrokerProcess
 if TYPE_CHECKING:
     from fix_browser import OpenPage
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.browser]
 
 SCREENS = {
     "overview": "/",
@@ -297,7 +297,7 @@ def test_a_broker_that_dies_is_said_and_the_page_recovers(
     broker.kill()
     page.locator(".notice.bad", has_text="What is shown is of").wait_for()
     assert page.locator("tbody tr", has_text="0-0").count() == 1
-    picture(page, "broker away")
+    picture(page, "broker-away")
     broker.start()
     page.locator("#live .notice.bad").wait_for(state="detached")
 

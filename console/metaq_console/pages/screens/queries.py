@@ -9,6 +9,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from metaq_console.cluster.history import SeriesKey
+from metaq_console.pages.rendering import LEVELS
 from metaq_console.pages.screens.plots import Plot, plot
 from metaq_console.pages.visit import Problem, Visit
 from metaq_console.queries.board import QueryRow
@@ -17,6 +18,10 @@ REMARKS: Final = frozenset({"new", "removed", "recreated", "ahead", "gone"})
 """Remarks on partitions that have a text in each language."""
 WHOLE_BATCH: Final = "triggerExecution"
 """Spark's name of the time that a whole batch took; the other phases are parts of it."""
+
+
+URGENCY: Final = ("bad", "warn", "live", "", "good")
+"""Levels of verdicts, in the order of the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +34,16 @@ class Phase:
 
 
 def query_overview(visit: Visit) -> list[QueryRow]:
-    """Return all queries; the page says why they cannot be looked at, if there are some."""
+    """Return all queries, the most urgent first; the page says why they cannot be looked at, if there are some."""
     board = visit.console.queries
-    rows = board.rows()
+    rows = sorted(board.rows(), key=lambda row: (URGENCY.index(_level(row)), row.title))
     if rows and board.missing:
         visit.problems.append(Problem(visit.t("not known"), board.missing))
     return rows
+
+
+def _level(row: QueryRow) -> str:
+    return LEVELS.get("unknown" if row.look is None else row.look["verdict"], "warn")
 
 
 async def queries(visit: Visit) -> Response:
