@@ -26,7 +26,7 @@ QUARTER_S = 900
 
 
 def checkpoint(folder: Path, broker: BrokerProcess) -> Path:
-    """A query that has read half of a topic, and whose batch with the rest has been running for a quarter of an hour."""
+    """A query that has read half of a topic; its batch with the rest has been running for a quarter of an hour."""
     with broker.client() as mq:
         mq.producer().send_many("orders", [f"order {number}" for number in range(2000)])
         (partition,) = mq.cluster.describe("orders")
