@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, Literal
 
 from metaq.net.clock import SYSTEM_CLOCK, Clock
@@ -42,8 +43,8 @@ class ScanRequest:
 
     ``start``: as in ``QueueSystem.positions``, or ``newest``, the last ``limit`` messages. ``at``: offsets of some
     partitions instead, such as ``positions`` of an earlier scan's progress. ``partition``: only this.
-    A message matches if all of ``attribute``, ``key``, ``message_id`` and ``text`` (part of the value, as UTF-8) that
-    are given match, and it was stored in ``[since_ms, until_ms]``.
+    A message matches if all of ``attribute``, ``key``, ``message_id`` and ``text`` that are given match, and it was
+    stored in ``[since_ms, until_ms]``. ``text`` is a part of the value, in UTF-8 or GB18030.
 
     Raises:
         ValueError: A limit is outside its range, or values contradict each other.
@@ -87,12 +88,19 @@ class ScanRequest:
             return False
         if self.key is not None and self.key not in message.keys and message.attribute != self.key:
             return False
-        if self.text is not None and self.text.encode() not in message.data:
+        if self.text is not None and not any(one in message.data for one in _spellings(self.text)):
             return False
         at = message.timestamp_ms
         if self.since_ms is not None and at is not None and at < self.since_ms:
             return False
         return self.until_ms is None or at is None or at <= self.until_ms
+
+
+@lru_cache(maxsize=64)
+def _spellings(text: str) -> tuple[bytes, ...]:
+    """Return the bytes of a text in the encodings that values are searched in."""
+    found = dict.fromkeys((text.encode("utf-8", "replace"), text.encode("gb18030", "replace")))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

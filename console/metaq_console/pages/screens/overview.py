@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -18,9 +19,11 @@ SHOWN: Final = 5
 async def overview(visit: Visit) -> Response:
     """Show the whole cluster on one screen."""
     cluster = visit.console.cluster
-    brokers = await visit.ask("brokers", cluster.brokers(), None)
-    await _check_servers(visit)
-    rows = await visit.ask("all_topics", cluster.all_topics(), None)
+    brokers, _, rows = await asyncio.gather(
+        visit.ask("brokers", cluster.brokers(), None),
+        _check_servers(visit),
+        visit.ask("all_topics", cluster.all_topics(), None),
+    )
     busiest = [] if rows is None else sorted(rows, key=lambda row: (row.in_per_s or 0, row.messages or 0), reverse=True)
     if rows is None:
         page = await visit.ask("first topics", cluster.topics(count=SHOWN), None)
