@@ -126,6 +126,8 @@ class ProgressListener(StreamingQueryListener):
     def _put(self, kind: str, query_id: str, run_id: str, **more: Any) -> None:
         event = {"v": VERSION, "event": kind, "at_ms": int(time.time() * 1000), "id": query_id, "runId": run_id, **more}
         with self._changed:
+            if kind in ("progress", "idle"):  # a run may have begun before this listener was added
+                self._running.setdefault(run_id, query_id)
             self._waiting.append(event)
             if not self._started:
                 threading.Thread(target=self._serve, name="metaq-diagnosis", daemon=True).start()

@@ -23,18 +23,24 @@ class QueryVerdict(enum.StrEnum):
     NOT_OURS = "not ours"
 
 
-EXIT_CODES: Final[Mapping[QueryVerdict, int]] = {
-    QueryVerdict.IDLE: 0,
-    QueryVerdict.WORKING: 0,
-    QueryVerdict.CATCHING_UP: 0,
-    QueryVerdict.WAITING: 0,
-    QueryVerdict.FALLING_BEHIND: 10,
-    QueryVerdict.STUCK: 11,
-    QueryVerdict.FAILED: 12,
-    QueryVerdict.GONE: 13,
-    QueryVerdict.UNKNOWN: 14,
-    QueryVerdict.NOT_OURS: 15,
+MEANINGS: Final[Mapping[QueryVerdict, tuple[str, int]]] = {
+    QueryVerdict.IDLE: ("everything is read", 0),
+    QueryVerdict.WORKING: (
+        "a batch runs within its usual time, or batches follow each other and the query keeps up",
+        0,
+    ),
+    QueryVerdict.CATCHING_UP: ("messages wait, and it reads faster than they arrive; with the time to go", 0),
+    QueryVerdict.WAITING: ("messages wait on purpose: for the trigger, for `minOffsetsPerTrigger`, for a start", 0),
+    QueryVerdict.FALLING_BEHIND: ("messages arrive faster than it reads; with both rates", 10),
+    QueryVerdict.STUCK: ("a batch takes far longer than usual, or none begins though messages wait", 11),
+    QueryVerdict.FAILED: ("the last run ended with an error, or the checkpoint is damaged", 12),
+    QueryVerdict.GONE: ("no driver runs the query, and messages wait", 13),
+    QueryVerdict.UNKNOWN: ("the evidence does not say; what is missing is named", 14),
+    QueryVerdict.NOT_OURS: ("the checkpoint is of another connector, such as Kafka or files", 15),
 }
+"""What each verdict means, and the exit status of the command."""
+
+EXIT_CODES: Final[Mapping[QueryVerdict, int]] = {verdict: code for verdict, (_, code) in MEANINGS.items()}
 """The exit status of the command for each verdict."""
 
 

@@ -53,6 +53,7 @@ def test_every_python_block_has_a_test() -> None:
         "docs/coming-from-kafka.md",
         "docs/dashboard.md",
         "docs/monitoring.md",
+        "docs/diagnosis.md",
         *OWN_TESTS,
     }
     assert {page_of(block) for block in blocks("python")} == tested
@@ -106,6 +107,7 @@ def test_python(
     query: Any = names["query"]
     query.processAllAvailable()  # it begins at the end
     put_order(broker.address)
+    run("docs/diagnosis.md")
     sent = spark.read.format("metaq").option("brokers", str(broker.address)).option("subscribe", "large_orders")
     wait_until(lambda: "large_orders" in topics_of(broker.address), "the query's first row")
     wait_until(lambda: "input_rows_per_s" in caplog.text, "a line about the lag")

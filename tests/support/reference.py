@@ -35,6 +35,8 @@ from metaq_spark.backends.rocketmq import sink as rocketmq_sink
 from metaq_spark.columns import row_layout
 from metaq_spark.columns.rocketmq import layout
 from metaq_spark.columns.row_layout import Column
+from metaq_spark.diagnosis.rules.table import RULES
+from metaq_spark.diagnosis.verdict import MEANINGS
 from metaq_spark.options.table import ANY, READ, WRITE, Option, Use
 from metaq_spark.sink.columns import ColumnTypes
 
@@ -202,6 +204,21 @@ def status_rows() -> Rows:
         yield str(each.code), each.meaning, each.sent_for
 
 
+def verdict_rows() -> Rows:
+    """Verdicts of a diagnosis."""
+    yield "verdict", "means", "exit status"
+    for verdict, (meaning, code) in MEANINGS.items():
+        yield f"`{verdict}`", meaning, str(code)
+
+
+def rule_rows() -> Rows:
+    """Rules of a diagnosis."""
+    yield "rule", "what is the case", "needs", "advice"
+    for rule in sorted(RULES.values(), key=lambda each: (each.id[0], int(each.id[1:]))):
+        advice = re.sub(r"\{\w+\}", "…", rule.advice)
+        yield rule.id, rule.title, ", ".join(rule.needs) or "nothing", advice
+
+
 TABLES: Final[dict[str, Callable[[], Rows]]] = {
     "metaq-options": lambda: option_rows(metaq_options.OPTIONS),
     "rocketmq-options": lambda: option_rows(rocketmq_options.OPTIONS),
@@ -228,6 +245,8 @@ TABLES: Final[dict[str, Callable[[], Rows]]] = {
     "options-consume": lambda: command_option_rows("consume"),
     "options-dashboard": lambda: command_option_rows("dashboard"),
     "abilities": ability_rows,
+    "verdicts": verdict_rows,
+    "rules": rule_rows,
     "metaq-columns": lambda: column_rows((*row_layout.COLUMNS, *row_layout.MORE_COLUMNS)),
     "rocketmq-columns": lambda: column_rows((*layout.COLUMNS, *layout.MORE_COLUMNS)),
     "metaq-sink-columns": lambda: sink_column_rows(metaq_sink.SINK_COLUMNS),
