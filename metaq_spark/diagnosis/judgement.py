@@ -166,7 +166,7 @@ def _ended(situation: Situation) -> _Decision | None:
     """No driver runs any more."""
     if situation.driver not in (Driver.ENDED, Driver.GONE):
         return None
-    if situation.uncommitted or (situation.lag is not None and situation.lag.offsets):
+    if situation.uncommitted or (situation.lag is not None and (situation.lag.offsets or _new_wait(situation))):
         if situation.one_run and situation.driver is Driver.ENDED and not situation.uncommitted:
             return _Decision(QueryVerdict.WAITING, "B3", batches.waits_for_trigger(situation))
         ended_well = situation.driver is Driver.ENDED and situation.run is not None and situation.run.trigger is None
@@ -251,6 +251,11 @@ def _trend(situation: Situation) -> _Decision | None:
     return _Decision(QueryVerdict.WORKING, _STANDS, found)
 
 
+def _new_wait(situation: Situation) -> bool:
+    """Whether messages wait in partitions that the query would find: not if it is known to read a fixed list."""
+    return bool(situation.new_lags) and "assign" not in {name.lower() for name in situation.evidence.options}
+
+
 def _all_read(situation: Situation) -> _Decision | None:
     lag = situation.lag
     if lag is None or lag.offsets or situation.suspects or situation.look is None:
@@ -265,7 +270,16 @@ def _all_read(situation: Situation) -> _Decision | None:
             return _unknown(
                 f"The sources of this connector are read to their end; {said} is of another one.", (missing,)
             )
+    if _new_wait(situation) and situation.driver is Driver.UNKNOWN:
+        sentence = (
+            "Messages wait in partitions that the query has not read yet, and whether a driver runs is unknown."
+        )
+        return _unknown(sentence, (DRIVER,))
     found = reading.idle(situation)
+    fresh = [lag.seconds for lag in situation.new_lags if lag.seconds is not None and lag.seconds < NEW_S]
+    if fresh and _new_wait(situation) and len(fresh) == len(situation.new_lags):
+        sentence = f"A partition is new since {seconds(max(fresh))}; the query finds it by itself."
+        return _Decision(QueryVerdict.WORKING, "C12", RuleMatch(sentence))
     if situation.driver in (Driver.ENDED, Driver.GONE):
         found = RuleMatch(f"{found.sentence} No driver runs.", found.numbers, found.words)
     return _Decision(QueryVerdict.IDLE, "A1", found)

@@ -145,10 +145,10 @@ def _other_log(situation: Situation) -> RuleMatch | None:
             end = lag.available.end if lag.available is not None else "?"
             what = f"{lag.where} ends at {end}, before offset {lag.read_to} that the query has read already"
         case _:
-            what = f"no broker has {lag.where} any more"
+            what = f"No broker has {lag.where} any more"
     more = f"; the same or the like holds for {len(found) - 1} more partitions" if len(found) > 1 else ""
     numbers = (Number("position", lag.read_to, "", age_s), Number("such partitions", len(found), "", age_s))
-    return RuleMatch(f"{what[0].upper()}{what[1:]}{more}.", numbers, {"topic": lag.where.topic})
+    return RuleMatch(f"{what}{more}.", numbers, {"topic": lag.where.topic})
 
 
 RULES: Final = (

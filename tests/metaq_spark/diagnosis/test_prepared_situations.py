@@ -41,6 +41,7 @@ def all_read(query: Prepared) -> None:
 
 def assigned_and_grown(query: Prepared) -> None:
     query.batches(10, 5, 0.5, 100, until_s=100).started(200).reports(10, 5, 100, 10, QUICK, until_s=100).status(WAITS)
+    query.options["assign"] = '{"orders": ["0-0"]}'
     query.looked({"0-0": (0, 1000), "0-1": (0, 700)}, seconds=90)
 
 
@@ -288,7 +289,21 @@ def moved_by_hand(query: Prepared) -> None:
     query.batch(10, 20, None, json.dumps(tree)).looked({"0-0": (0, 1000)}, at={"0-0": 1000})
 
 
+def killed_before_a_new_partition(query: Prepared) -> None:
+    query.batches(10, 5, 0.5, 100, until_s=1000).started(1100).reports(10, 5, 100, 10, QUICK, until_s=1000).ended(990)
+    query.looked({"0-0": (0, 1000), "0-1": (0, 300)}, seconds=900)
+
+
+def a_partition_is_new(query: Prepared) -> None:
+    query.batches(10, 5, 0.5, 100, until_s=100).started(200).reports(10, 5, 100, 10, QUICK, until_s=100).status(WAITS)
+    query.looked({"0-0": (0, 1000), "0-1": (0, 70)}, seconds=2)
+
+
 CASES = {
+    "a new partition waits for a query that has ended": Case(
+        killed_before_a_new_partition, "gone", "B11", "Start the query again"
+    ),
+    "a partition is new": Case(a_partition_is_new, "working", "C12", "Nothing to do", "finds it by itself"),
     "all is read": Case(all_read, "idle", "A1", "look at the producer"),
     "only partitions that assign leaves out grow": Case(
         assigned_and_grown, "idle", "A2", "Add 0-1 to the option assign"
