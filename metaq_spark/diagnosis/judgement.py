@@ -271,9 +271,7 @@ def _all_read(situation: Situation) -> _Decision | None:
                 f"The sources of this connector are read to their end; {said} is of another one.", (missing,)
             )
     if _new_wait(situation) and situation.driver is Driver.UNKNOWN:
-        sentence = (
-            "Messages wait in partitions that the query has not read yet, and whether a driver runs is unknown."
-        )
+        sentence = "Messages wait in partitions that the query has not read yet, and whether a driver runs is unknown."
         return _unknown(sentence, (DRIVER,))
     found = reading.idle(situation)
     fresh = [lag.seconds for lag in situation.new_lags if lag.seconds is not None and lag.seconds < NEW_S]
