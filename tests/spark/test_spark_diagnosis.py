@@ -6,14 +6,11 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from diagnosed_query import DiagnosedQuery, ended
-from fix_broker import RunningBroker, StartBroker, wait_until, write_ini
+from fix_broker import RunningBroker, StartBroker
 from pyspark.sql import DataFrame, SparkSession
-
-from metaq_spark.diagnosis.diagnosis import diagnose
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 
