@@ -107,9 +107,9 @@ def test_python(
     query: Any = names["query"]
     query.processAllAvailable()  # it begins at the end
     put_order(broker.address)
-    run("docs/diagnosis.md")
     sent = spark.read.format("metaq").option("brokers", str(broker.address)).option("subscribe", "large_orders")
     wait_until(lambda: "large_orders" in topics_of(broker.address), "the query's first row")
+    run("docs/diagnosis.md")  # of a query that has a batch
     wait_until(lambda: "input_rows_per_s" in caplog.text, "a line about the lag")
     query.stop()
     assert [bytes(row.value) for row in sent.load().collect()] == [b"o" * 200]
