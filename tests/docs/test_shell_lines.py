@@ -41,7 +41,7 @@ ELSEWHERE: Mapping[str, str] = {
     "metaq-broker ctl --data DIR leave": "tests/broker/replication/driver/test_pair_process.py",
     "metaq-broker ctl --data DIR join": "tests/broker/replication/driver/test_pair_process.py",
     'spark-submit "$(metaq-spark jobs mirror_topics)" --help': "tests/packaging/test_wheel.py",
-    "metaq-spark diagnose checkpoints": "tests/metaq_spark/diagnosis/test_diagnose_command.py",
+    "metaq-spark diagnose ": "tests/metaq_spark/diagnosis/test_diagnose_command.py",
     "metaq-spark compile": "tests/metaq_spark/columns/test_compiling_command.py",
     "METAQ_GROUP_ROUNDS=60 make test-java": "tests/java/test_mixed_group.py",
     'SPARK_VERSIONS="4.0 4.1" SPARK_TESTS=': "tests/spark_versions/test_six_steps.py",
