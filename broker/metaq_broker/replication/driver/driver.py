@@ -41,6 +41,9 @@ ASK_S_MAX: Final = 0.5
 LOOK_S: Final = 1.0
 """Seconds between two looks at who is alive, without a change that is notified."""
 
+REPORT_S: Final = 0.5
+"""Least seconds between two reports of where the streams begin."""
+
 SWITCH_S: Final = 1.0
 """A planned switch is given up after this time: no put waits longer."""
 
@@ -106,6 +109,8 @@ class PairDriver:
         self._without_master_s = 0.0
         self._switching: asyncio.Future[bool] | None = None
         self._registered_boot: str | None = None
+        self._starts: dict[str, int] = {}
+        self._starts_reported_s = 0.0
         self._carry_out: dict[type, Callable[[Any], None]] = {
             actions.RoleChanged: self._role_changed,
             actions.GateMoved: self._gate_moved,
@@ -196,7 +201,20 @@ class PairDriver:
         while True:
             await asyncio.sleep(TICK_S)
             self._check_master()
+            self._report_starts()
             self._feed(events.Tick())
+
+    def _report_starts(self) -> None:
+        """Report what retention has deleted on a master, about once a second: members do not need it any more."""
+        now_s = asyncio.get_running_loop().time()
+        if not self._leads or now_s - self._starts_reported_s < REPORT_S:
+            return
+        self._starts_reported_s = now_s
+        for stream in self._parts.streams.all():
+            origin = stream.origin
+            if origin is not None and origin.start > self._starts.get(origin.name, 0):
+                self._starts[origin.name] = origin.start
+                self._feed(events.StreamTrimmed(origin.name, origin.start, origin.ordinal))
 
     # ---- roles
 

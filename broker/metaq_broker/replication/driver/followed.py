@@ -86,7 +86,8 @@ class FollowedStreams:
         stream = self._streams.get(action.stream)
         if stream is not None:
             await stream.drop_before(action.start)
-            self._feed(events.StreamTrimmed(action.stream, action.start))
+            if (origin := stream.origin) is not None:
+                self._feed(events.StreamTrimmed(action.stream, origin.start, origin.ordinal))
 
     # ---- one after the other
 

@@ -32,7 +32,11 @@ RUN_BYTES: Final = 1 << 20
 WINDOW_BYTES: Final = 16 << 20
 
 RETRY_S: Final = 0.2
-"""Seconds between two attempts to connect."""
+RETRY_S_MAX: Final = 2.0
+"""First and longest pause between two attempts to connect; it grows while connections end at once."""
+
+LASTS_S: Final = 2.0
+"""A connection that has lasted for so long is followed by another one soon."""
 
 REFUSED_S: Final = 0.5
 """Longest wait for a connection that may be refused."""
@@ -101,8 +105,9 @@ class LeaderLinks:
         return True
 
     async def _stay_connected(self) -> None:
+        loop, pause_s = asyncio.get_running_loop(), RETRY_S
         while True:
-            link = _Link(self._next_link())
+            link, began_s = _Link(self._next_link()), loop.time()
             try:
                 link.outgoing = await self._open_link(
                     self._config.other,
@@ -118,7 +123,8 @@ class LeaderLinks:
                 link.sender = asyncio.get_running_loop().create_task(self._send_queued(link))
                 self._feed(events.LinkUp(link.number))
                 await self._watch(link)
-            await asyncio.sleep(RETRY_S)
+                pause_s = RETRY_S if loop.time() - began_s > LASTS_S else min(pause_s * 1.5, RETRY_S_MAX)
+            await asyncio.sleep(pause_s)
 
     async def _watch(self, link: _Link) -> None:
         """Return when a link is lost; give it up if a run takes too long."""

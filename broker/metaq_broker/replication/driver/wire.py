@@ -7,7 +7,7 @@
 
 Fields are those of the message's class; named tuples are lists, sets are sorted lists. Fields that are not known are
 ignored and fields with a default may be missing, so members of two versions understand each other. ``run`` is where the
-file of the run begins.
+file of the run begins; ``lost``: the bytes are damaged, and had so many messages.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ def encode_message(message: PairMessage) -> bytes:
     if isinstance(message, StreamRun):
         run = cast("StreamBytes", message.run)
         fields["run"], data = run.file_start, run.data
+        if run.lost_messages is not None:
+            fields["lost"] = run.lost_messages
     return json.dumps(fields, separators=(",", ":")).encode() + (b"\n" + data if data else b"")
 
 
@@ -52,7 +54,7 @@ def decode_message(content: bytes) -> PairMessage:
         fields = json.loads(line)
         kind = _KINDS[fields["kind"]]
         if kind is StreamRun:
-            fields["run"] = StreamBytes(fields["offset"], fields["run"], data)
+            fields["run"] = StreamBytes(fields["offset"], fields["run"], data, fields.get("lost"))
         return cast("PairMessage", _built(kind, fields))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise MessageUnreadable(f"{type(error).__name__}: {error}: {line[:100]!r}") from None

@@ -149,10 +149,11 @@ class StreamRemoved:
 
 @dataclass(frozen=True, slots=True)
 class StreamTrimmed:
-    """Retention has deleted everything before ``start``, on this member."""
+    """Everything before ``start`` was deleted on this member; ``ordinal`` messages were before it."""
 
     stream: str
     start: int
+    ordinal: int
 
 
 @dataclass(frozen=True, slots=True)

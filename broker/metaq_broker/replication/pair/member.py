@@ -536,8 +536,8 @@ class PairMember:
             self._leading.removed(event.stream)
 
     def _stream_trimmed(self, event: events.StreamTrimmed) -> None:
-        if (log := self._logs.get(event.stream)) is not None:
-            log.origin = log.origin._replace(start=max(log.origin.start, event.start))
+        if (log := self._logs.get(event.stream)) is not None and event.start > log.origin.start:
+            log.origin = log.origin._replace(start=event.start, ordinal=event.ordinal)
 
     # ---- time, and the operator
 

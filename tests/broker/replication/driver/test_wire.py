@@ -40,6 +40,7 @@ MESSAGES = [
     RemoveStreams(3, ("t-0", "u-1")),
     StreamRun(3, "t-0", 80, 87, StreamBytes(80, 40, b"\n\x00\xff{}\r\n")),
     StreamRun(3, "t-0", 80, 80, StreamBytes(80, 80, b"")),
+    StreamRun(3, "t-0", 80, 83, StreamBytes(80, 80, b"bad", 2)),
     RunStored(3, "t-0", 87),
     EndsMoved(3, {"t-0": StreamEnds(40, 87)}),
     ElectYourself(3),
