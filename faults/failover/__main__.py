@@ -21,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = console.parser("faults.failover", "Break a pair of brokers, and look for lost messages.")
     parser.add_argument("--rounds", type=count, default=22, help="faults, default %(default)s: every kind twice")
     parser.add_argument("--session-ms", type=count, default=2000, help="sessionMs of the pair, default %(default)s")
+    parser.add_argument("--only", default="", help="only faults whose name contains this text")
     parser.add_argument("--no-network", action="store_true", help="no network namespaces, so no cuts")
     options = parser.parse_args(arguments)
     return console.run("failover", options, lambda base: _run(options, base))
@@ -43,7 +44,7 @@ def _run(options: argparse.Namespace, base: Path) -> None:
         for family in families:
             family.start()
             stack.callback(family.stop)
-        rounds = Rounds(base, pair, families, network, host, options.seed)
+        rounds = Rounds(base, pair, families, network, host, options.seed, options.only)
         rounds.run(options.rounds)
         report("seconds from the fault to the first acknowledged message, median / 99th percentile:")
         for line in rounds.table():

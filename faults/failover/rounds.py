@@ -39,10 +39,17 @@ class Rounds:
     """Runs rounds on one pair. ``network`` is ``None`` where there are no namespaces."""
 
     def __init__(
-        self, folder: Path, pair: Pair, families: Sequence[Family], network: Network | None, zookeeper: str, seed: int
+        self,
+        folder: Path,
+        pair: Pair,
+        families: Sequence[Family],
+        network: Network | None,
+        zookeeper: str,
+        seed: int,
+        only: str = "",
     ) -> None:
         self.folder, self.pair, self.families, self.network = folder, pair, families, network
-        self.zookeeper = zookeeper
+        self.zookeeper, self._only = zookeeper, only
         self._random = random.Random(seed)
         self.times_s: dict[tuple[str, str], list[float]] = defaultdict(list)
         """(fault, family) -> seconds from the fault to the first acknowledged message."""
@@ -51,6 +58,7 @@ class Rounds:
     def run(self, rounds: int) -> None:
         """Run ``rounds``, then check. Raises ``PromiseBroken``, ``BrokerTrouble``."""
         usable = [each for each in FAULTS if self.network is not None or not each.needs_network]
+        usable = [each for each in usable if self._only in each.name]
         for number in range(rounds):
             fault = usable[number % len(usable)] if number < len(usable) else self._random.choice(usable)
             self._round(number, fault)

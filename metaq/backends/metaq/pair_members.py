@@ -84,6 +84,18 @@ class PairMembers:
         master = None if server is None else self._masters.get(server)
         return address if master is None or master.server == server else self._names[master.server]
 
+    def serving(self, address: Address) -> Address:
+        """Return the master of the pair of ``address``, which is looked for if none is known; else ``address``."""
+        server = self._servers.get(address)
+        if server is None or server not in self._others:
+            return address
+        if server in self._masters:
+            return self.current(address)
+        found = self.look(address)
+        if found == address and (facts := self._ask(address)) is not None:
+            self.note_facts(address, facts)
+        return found
+
     def note(self, address: Address, other: Address) -> None:
         """Record that ``address`` and ``other`` are the members of a pair."""
         one, two = self._server(address), self._server(other)

@@ -53,7 +53,7 @@ class SessionPool(Pool[Session]):
         return SessionPool(shorter, self._transport, self.clock)
 
     def _serving_address(self, address: Address) -> Address:
-        return self.members.current(address)
+        return self.members.serving(address)
 
     def _open(self, address: Address, until_s: float | None) -> Session:
         """Open a session, with the other member of a pair if the broker at ``address`` is away."""

@@ -304,6 +304,7 @@ class Session(RequestSession[Command, Reply | Filled]):
             reply = self._decoder.next_reply()
         assert isinstance(reply, Result | Value | Filled)
         if (refusal := no_master_text(reply)) is not None:
+            self._identified = True
             if self._members is not None:
                 self._members.forget(self.address)
             raise NotPairMaster(self.address, "receive", refusal)

@@ -148,6 +148,22 @@ def _freeze(broker: MemoryBroker, *kinds: type) -> None:
     broker.shuffle = swallow
 
 
+def test_a_refused_session_is_followed_by_one_with_the_master(pair: Pair) -> None:
+    """Whoever leases sessions, and however often: a member that refuses is not asked again while another one leads."""
+    FixedDirectory([ONE, TWO], pair.pool).brokers()
+    pair.elect(1, epoch=2)
+    with pytest.raises(NotPairMaster), pair.pool.lease(ONE) as session:
+        session.ask(Put("t", 0, b"x", 0, 0))
+    with pair.pool.lease(ONE) as session:
+        assert session.address == TWO
+        session.ask(Put("t", 0, b"x", 0, 0))
+    pair.elect(0, epoch=3)
+    with pytest.raises(NotPairMaster), pair.pool.lease(ONE) as session:
+        session.ask(Put("t", 0, b"x", 0, 0))
+    with pair.pool.lease(TWO) as session:
+        assert session.address == ONE
+
+
 def test_other_names_of_a_member_are_the_same_server(pair: Pair) -> None:
     directory = FixedDirectory([ONE, ALIAS], pair.pool)
     assert directory.brokers() == {7: ONE}
