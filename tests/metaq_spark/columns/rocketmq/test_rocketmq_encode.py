@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 
 from metaq_spark.columns.blocks import EncodedBlock, OpenBlock
 from metaq_spark.columns.engine import ColumnEngine
-from metaq_spark.columns.rocketmq.encode import Element, ElementEncoder, PropertyColumn, RowColumns, SingleMessage
+from metaq_spark.columns.rocketmq.encode import (
+    Element,
+    ElementEncoder,
+    PropertyColumn,
+    RowColumns,
+    SingleMessage,
+    _joined,
+)
 from metaq_spark.columns.rocketmq.plain import encode_element
 from metaq_spark.columns.rocketmq.record import parse_properties
 from metaq_spark.columns.rocketmq.unique_keys import key_prefix, unique_key
@@ -180,3 +187,10 @@ def test_properties_by_which_a_broker_dispatches_to_further_queues_are_not_writt
     own = {"colour": "red", "INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "7", "__LITE_TOPIC": "l"}
     column = PropertyColumn.of(pa.array([list(own.items())], pa.map_(pa.string(), pa.string())))
     assert column.wanted.tolist() == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+def test_lists_of_keys_are_joined_whether_or_not_their_type_allows_nulls(nullable: bool) -> None:
+    kind = pa.list_(pa.field("element", pa.string(), nullable=nullable))
+    keys = pa.array([["k", "l"], None, []], kind)
+    assert _joined(keys).to_pylist() == ["k l", None, ""]
