@@ -1,5 +1,6 @@
 """A declarative pipeline: topic ``orders`` of MetaQ becomes a table, and its large orders go to RocketMQ.
 
+    metaq -c rocketmq://127.0.0.1:10911 create large_orders
     cd examples/pipeline && spark-pipelines run --conf spark.sql.catalogImplementation=hive
 
 It needs ``pip install 'pyspark[pipelines]'``. ``spark-pipeline.yml`` beside it has the addresses, and the folder for
