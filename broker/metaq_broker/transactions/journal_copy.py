@@ -1,11 +1,12 @@
 """The journal of a pair's follower: the leader's files, byte for byte, written without interpreting them.
 
 A follower checks that records are whole and undamaged, and nothing else. At its opening it looks for the end of the
-intact records: behind it is a torn write, which the leader sends again, or damage. What the file ``extent`` records as
-durable must be there; if it is not, the member has lost data (``loss``).
+intact records: behind it is a torn write, which is cut, because the leader sends it again, or damage. What the file
+``extent``, or an intact record behind the end, says was durable must be there; if it is not, the member has lost data
+(``loss``). Then nothing is cut before it follows a leader: what is left may be the only copy.
 
-Unlike a leader's, a follower's broken record may be followed by intact ones that say that it was durable: it was so at
-the leader.
+A record says what was durable on all members in sync. So a member that was not in sync may count a torn write as a
+loss. It has to follow anyway.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from metaq_broker.transactions.journal_bytes import (
     Broken,
     UnknownVersion,
     check_file_header,
+    durable_claim,
     file_name,
     pack_file_header,
     read_record,
@@ -139,10 +141,13 @@ class JournalCopy:
             self.loss = f"file {self._extent.path} cannot be read: {damaged}"
         self._list()
         self._find_end()
+        self._find_claims()
         if self._extent.known and self.end < self._extent.end:
             self.loss = f"the transaction journal ends at LSN {self.end}, and was durable up to {self._extent.end}"
         if self._files and self._extent.known and self._files[0].start > self._extent.first:
             self.loss = f"the transaction journal begins at LSN {self._files[0].start}, not at {self._extent.first}"
+        if self.loss is None:
+            self._trim()
         self._make_durable()
         if self.incarnation is None and self._files and self.loss is None:
             self.begin()
@@ -166,6 +171,25 @@ class JournalCopy:
                 return
             if self.end < file.end:
                 return
+
+    def _find_claims(self) -> None:
+        for file in self._files:
+            if file.end > self.end:
+                data = self._disk.pread(file.fd, file.size, 0)
+                claim = durable_claim(data, file.start, self.end)
+                if claim > self.end:
+                    self.loss = f"the transaction journal is damaged at LSN {self.end}, and was durable up to {claim}"
+
+    def _trim(self) -> None:
+        """Cut a torn write, newest file first."""
+        while self._files and self._files[-1].start >= self.end:
+            file = self._files.pop()
+            self._disk.close(file.fd)
+            self._disk.unlink(file.path)
+        if self._files and self._files[-1].end > self.end:
+            file = self._files[-1]
+            file.size = self.end - file.start
+            self._disk.truncate(file.fd, file.size)
 
     def _make_durable(self) -> None:
         # As in Journal: pages of an earlier process may be in memory only, and marked as written.
