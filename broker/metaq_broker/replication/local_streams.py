@@ -25,6 +25,9 @@ from metaq_broker.replication.peer import StoredRange
 
 _LOG: Final = logging.getLogger(__name__)
 
+_UNKNOWN: Final = "0" * 32
+"""The incarnation of a partition that could not be opened."""
+
 
 class OwnStream(PairStream, Protocol):
     """A stream other than a partition: there is one of its kind in a broker, and it always exists."""
@@ -80,6 +83,7 @@ class LocalStreams:
         self._leader: Leader | None = None
         self._unreported: dict[PartitionLog, None] = {}
         self._writing = asyncio.Lock()
+        self._recording: asyncio.Task[None] | None = None
 
     # ---- finding
 
@@ -257,13 +261,21 @@ class LocalStreams:
         stored_range = StoredRange(origin.start, origin.start, origin.incarnation)
         try:
             key = parse_folder_name(origin.name)
+            if self._local.engine.stores.refusal(*key) is not None:  # it cannot be opened
+                await self._local.maintenance.put_aside(*key, _UNKNOWN, self._clock.now_ms())
             if self._local.find(key) is not None:  # it was never synced, so nobody knows it
                 await self._local.remove(key)
             await self._local.make(key, stored_range, origin.ordinal)
             store = self._local.engine.stores.store_of(key[0])
             await asyncio.to_thread(store.acknowledge, *key)  # what was lost here comes from the leader
-        except (CopyRefused, OSError, ValueError) as refused:
+        except (CopyRefused, MaintenanceRefused, OSError, ValueError) as refused:
             raise StreamRefused(origin.name, str(refused)) from refused
+
+    async def _record_quietly(self) -> None:
+        try:
+            await self._record()
+        except StreamRefused as refused:  # the next epoch's file will say it
+            _LOG.warning("the epochs of a deleted stream are still recorded", extra={"fields": {"reason": refused}})
 
     async def _record(self) -> None:
         """Write the epochs of all streams, if they have changed."""
@@ -338,6 +350,8 @@ class LocalStreams:
     def deleted(self, topic: str, index: int) -> None:
         """A leader's partition was deleted by an operator."""
         name = f"{topic}-{index}"
+        if self._epochs.pop(name, None) is not None:  # or the next start would miss it
+            self._recording = asyncio.get_running_loop().create_task(self._record_quietly())
         if self._leader is not None and name in self._reported:
             self._reported.discard(name)
             self._leader.stream_removed(name)

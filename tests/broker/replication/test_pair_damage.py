@@ -31,6 +31,15 @@ def shorten(disk: PairDisk) -> None:
     path.write_bytes(path.read_bytes()[:-70])
 
 
+def shorten_first(disk: PairDisk) -> None:
+    path = segment(disk, 0)
+    path.write_bytes(path.read_bytes()[:-70])
+
+
+def remove_middle(disk: PairDisk) -> None:
+    segment(disk, 2).unlink()
+
+
 def remove_last(disk: PairDisk) -> None:
     segment(disk, -1).unlink()
 
@@ -64,7 +73,9 @@ async def pair_with_damage(
     return leader, PairDisk(tmp_path / "b"), good
 
 
-@pytest.mark.parametrize("damage", [flip_last, shorten, remove_last, empty, remove, remove_with_ends])
+@pytest.mark.parametrize(
+    "damage", [flip_last, shorten, shorten_first, remove_middle, remove_last, empty, remove, remove_with_ends]
+)
 @in_loop
 async def test_a_damaged_member_is_unfit_and_healed_by_a_copy(
     damage: Callable[[PairDisk], None], tmp_path: Path

@@ -9,7 +9,7 @@ from metaq_broker.log.engine.outcomes import StorageFailed
 from metaq_broker.log.streams import lost_found
 from metaq_broker.log.streams.facts import EpochStart, StreamOrigin
 from metaq_broker.log.streams.stream import JOURNAL, STATE, StreamBytes, StreamDamaged, StreamRefused
-from pair_disks import PairDisk, bodies_in, copy, durable, follow, segments
+from pair_disks import PairDisk, bodies_in, copy, durable, follow, segments, until_true
 from waiting import in_loop
 
 
@@ -86,6 +86,21 @@ async def test_a_leader_reports_streams_before_their_bytes(tmp_path: Path) -> No
     leader.streams.deleted("t", 0)
     assert leader.events[-1] == ("removed", "t-0", 0)
     await leader.close()
+
+
+@in_loop
+async def test_a_deleted_stream_is_not_missed_at_the_next_start(tmp_path: Path) -> None:
+    leader = PairDisk(tmp_path)
+    await leader.put(numbered(1))
+    await leader.put(numbered(1), 1)
+    await leader.lead(1)
+    await leader.maintenance.delete("t", [0], force=True)
+    leader.streams.deleted("t", 0)
+    await until_true(lambda: b" t-0\n" not in (leader.data / "stream-epochs").read_bytes())
+    await leader.close()
+    again = PairDisk(tmp_path)
+    assert again.streams.unfit() is None
+    await again.close()
 
 
 @in_loop

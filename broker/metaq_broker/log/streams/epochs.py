@@ -99,7 +99,10 @@ def write_epochs(files: Files, data_path: Path, streams: Mapping[str, StreamEpoc
 
 def begun(epochs: Epochs, epoch: int, end: int) -> Epochs:
     """Return the epochs of a stream that ends at ``end`` when ``epoch`` begins; epochs without bytes are left out."""
-    return (*(each for each in epochs if each.start < end and each.epoch < epoch), EpochStart(epoch, end))
+    begun_before = tuple(each for each in epochs if each.start < end and each.epoch <= epoch)
+    if begun_before and begun_before[-1].epoch == epoch:
+        return begun_before
+    return (*begun_before, EpochStart(epoch, end))
 
 
 def kept(epochs: Epochs, start: int) -> Epochs:

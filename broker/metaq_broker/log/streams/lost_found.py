@@ -151,8 +151,10 @@ def _keep(files: Files, path: Path, tail: TailFiles, offset: int) -> None:
         at, end = offset, tail.end
         while at < end:
             data = tail.read(at, min(_COPY_BYTES, end - at))
-            files.pwrite(fd, data, at - offset)
+            if any(data):  # a hole stays one
+                files.pwrite(fd, data, at - offset)
             at += len(data)
+        files.truncate(fd, end - offset)
         files.fsync(fd)
     finally:
         files.close(fd)
