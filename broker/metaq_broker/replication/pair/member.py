@@ -253,7 +253,9 @@ class PairMember:
             )
         if self._promised < record.epoch:
             return f"this data folder is a copy: it was in the set of epoch {record.epoch}, and knows {self._promised}"
-        return self._identity.unfit if record.in_sync != {uuid} else None
+        if record.in_sync == {uuid} or record.members[uuid] == self._entry:
+            return None  # with this boot it has left the set, and a master has added it again, with everything
+        return self._identity.unfit
 
     # ---- changing the record
 

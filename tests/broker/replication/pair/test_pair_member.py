@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from metaq_broker.log.streams.facts import EpochStart, StreamOrigin
 from metaq_broker.replication.pair import actions, events
@@ -348,10 +350,20 @@ class TestLostData:
         assert steps.done == [] or steps.kinds == ["RoleChanged"]
         assert "this data folder is a copy" in (steps.member.trouble or "")
 
-    @pytest.mark.parametrize(("in_sync", "role"), [("ab", PairRole.LEARNER), ("b", PairRole.CANDIDATE)])
-    def test_damaged_data_lead_only_if_there_are_no_others(self, in_sync: str, role: PairRole) -> None:
-        steps = Steps(uuid="b", promised=4, seen=4, unfit="t-0 is damaged").reads(record(4, "b", in_sync), 5)
-        assert steps.member.role is role
+    def test_damaged_data_lead_only_if_there_are_no_others(self) -> None:
+        steps = Steps(uuid="b", boots=("1", "2"), promised=4, seen=4, unfit="t-0 is damaged")
+        assert steps.reads(record(4, "b", "ab"), 5).member.role is PairRole.LEARNER
+        steps = Steps(uuid="b", boots=("1", "2"), promised=4, seen=4, unfit="t-0 is damaged")
+        assert steps.reads(record(4, "b", "b", b="2"), 5).member.role is PairRole.CANDIDATE
+
+    def test_damaged_data_that_a_master_has_healed_are_fit_again(self) -> None:
+        steps = Steps(uuid="b", boots=("1", "2"), promised=4, seen=4, unfit="t-0 is damaged")
+        change = steps.reads(record(4, "a", "ab"), 5).one(actions.ChangeRecord)
+        assert change.record.in_sync == {"a"}
+        steps.changed(6)
+        healed = replace(change.record, in_sync=frozenset("ab"))
+        assert steps.feed(events.RecordChanged()).reads(healed, 7).member.role is PairRole.IN_SYNC
+        assert steps.member.trouble is None
 
     @pytest.mark.parametrize("found", [record(2, "a", "a"), None])
     def test_a_zookeeper_that_was_put_back_changes_nothing(self, found: object) -> None:
