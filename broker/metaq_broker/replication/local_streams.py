@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.maintenance import MaintenanceRefused
@@ -15,10 +16,12 @@ from metaq_broker.log.partitions.log_store import KEYS_NAME
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.streams.epochs import StreamEpochs, begun, check_epochs, kept, write_epochs
 from metaq_broker.log.streams.facts import Epochs, StreamFacts, StreamOrigin
-from metaq_broker.log.streams.lost_found import Intention
-from metaq_broker.log.streams.stream import Leader, PairStream, StreamRefused
+from metaq_broker.log.streams.lost_found import FOLDER_NAME as LOST_FOUND
+from metaq_broker.log.streams.lost_found import Intention, remove_kept
+from metaq_broker.log.streams.stream import JOURNAL, Leader, PairStream, StreamRefused
 from metaq_broker.log.sync.sync import SyncJob
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
+from metaq_broker.replication.pair.streams import agreed_end
 from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.replication.partition_stream import PartitionStream, RemoveBefore
 from metaq_broker.replication.peer import StoredRange
@@ -61,6 +64,13 @@ class OwnStream(PairStream, Protocol):
     def fence(self, reason: str) -> None: ...
 
 
+class _PutAside(NamedTuple):
+    """A stream that was moved to ``path``."""
+
+    path: Path
+    facts: StreamFacts
+
+
 class LocalStreams:
     """``epochs`` are those that were read from the data folder; ``remove_before`` removes old segments."""
 
@@ -82,6 +92,7 @@ class LocalStreams:
         self._reported: set[str] = set()
         self._leader: Leader | None = None
         self._unreported: dict[PartitionLog, None] = {}
+        self._put_aside: dict[str, _PutAside] = {}
         self._writing = asyncio.Lock()
         self._recording: asyncio.Task[None] | None = None
 
@@ -197,20 +208,42 @@ class LocalStreams:
 
     async def _set_aside(self, name: str) -> None:
         time_ms, other = self._clock.now_ms(), self._others.get(name)
+        stream, origin = self._existing(name)
+        facts = None
+        with contextlib.suppress(StreamRefused):  # its end cannot be read: it is kept
+            facts = self.facts_of(stream)
         if other is not None:
             await other.set_aside(time_ms)
+            folder = self._folder_of(other)
         else:
-            stream, origin = self._existing(name)
             topic, index = parse_folder_name(name)
             self._forget_keys()
             if stream.end == origin.start:  # there is nothing to keep
                 await self._local.maintenance.delete(topic, [index], force=True)
             else:
                 await self._local.maintenance.put_aside(topic, index, origin.incarnation, time_ms)
-        _LOG.warning(
-            "stream moved to lost+found, the leader has another one or none", extra={"fields": {"stream": name}}
-        )
+            folder = self._local.engine.stores.store_of(topic).data_path
+        if facts is not None:
+            path = folder / LOST_FOUND / name / f"{origin.incarnation}-{time_ms}"
+            self._put_aside[name] = _PutAside(path, facts)
+        fields = {"stream": name}
+        _LOG.warning("stream moved to lost+found, the leader has another one or none", extra={"fields": fields})
         self._epochs.pop(name, None)
+
+    def _folder_of(self, other: OwnStream) -> Path:
+        system = self._local.engine.config.system
+        return Path(system.data_log_path if other.name == JOURNAL else system.data_path)
+
+    async def _drop_superseded(self, name: str, origin: StreamOrigin, epochs: Epochs) -> None:
+        """Remove a stream from ``lost+found`` that fell behind: the leader has had all of it, and removed it."""
+        aside = self._put_aside.pop(name, None)
+        if aside is None or aside.facts.origin.incarnation != origin.incarnation or aside.facts.end > origin.start:
+            return
+        whole = StreamFacts(origin._replace(start=0), origin.start, epochs)
+        mine = aside.facts._replace(origin=origin._replace(start=0))
+        if agreed_end(mine, whole) == aside.facts.end:
+            _LOG.info("the leader has removed what this copy had", extra={"fields": {"stream": name}})
+            await asyncio.to_thread(remove_kept, self._local.files, aside.path)
 
     def _forget_keys(self) -> None:
         """Remove the index of RocketMQ's keys, before messages are replaced by others; it is made again (blocking)."""
@@ -226,6 +259,7 @@ class LocalStreams:
         for name, (origin, epochs) in streams.items():
             await self._heal(name)
             await self._create(origin)
+            await self._drop_superseded(name, origin, epochs)
             try:
                 check_epochs(name, epochs)
             except ValueError as fault:

@@ -258,3 +258,22 @@ async def test_ids_of_an_elected_member_are_above_the_logs_whatever_its_clock_sa
     assert follower.engine.reserve_ids(1).first > last + (1 << 40)
     await leader.close()
     await follower.close()
+
+
+@in_loop
+async def test_a_copy_that_fell_behind_retention_begins_again_and_is_not_kept(tmp_path: Path) -> None:
+    leader, follower = PairDisk(tmp_path / "a"), PairDisk(tmp_path / "b")
+    await leader.lead(1)
+    await leader.put(numbered(10))
+    await follow(leader, follower)
+    await follower.close()
+    await leader.lead(2)
+    await leader.put(numbered(40, "more"))
+    await leader.retention.remove_before(leader.stream("t-0").log, 1900)  # type: ignore[attr-defined]
+    again = PairDisk(tmp_path / "b")
+    assert again.stream("t-0").end < leader.stream("t-0").log.start_offset  # type: ignore[attr-defined]
+    await follow(leader, again)
+    assert segments(again) == segments(leader)
+    assert list(lost_found.kept(again.files, again.data)) == []
+    await again.close()
+    await leader.close()

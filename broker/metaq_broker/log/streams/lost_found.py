@@ -22,6 +22,7 @@ Source: docs/log-format.md, "A member of a pair".
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from collections.abc import Iterator
@@ -175,6 +176,15 @@ def put_aside(files: Files, data_path: Path, stream_folder: Path, incarnation: s
     files.fsync_dir(folder)
     files.fsync_dir(stream_folder.parent)
     return target
+
+
+def remove_kept(files: Files, path: Path) -> None:
+    """Remove a stream that was put aside, if it is there (blocking); what is left of it only costs space."""
+    with contextlib.suppress(OSError):
+        for name in files.listdir(path) if files.exists(path) else ():
+            files.unlink(path / name)
+        if files.exists(path):
+            files.rmdir(path)
 
 
 def kept(files: Files, data_path: Path) -> Iterator[Kept]:
