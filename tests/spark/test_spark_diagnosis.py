@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from diagnosed_query import DiagnosedQuery, ended
-from fix_broker import RunningBroker, StartBroker
+from fix_broker import RunningBroker, StartBroker, wait_until
 from pyspark.sql import DataFrame, SparkSession
+
+from metaq_spark.diagnosis.diagnosis import diagnose
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 
@@ -34,6 +38,43 @@ class SlowSink:
         frame.count()
         if batch >= self._from:
             self.go_on.wait(self._pause_s)
+
+
+def test_idle_is_not_stopped(query: DiagnosedQuery) -> None:
+    """A1: the producer has stopped."""
+    query.put("1", "2")
+    running = query.start(query.stream())
+    found = query.expect("idle", "A1")
+    assert "has read all 1 partitions" in found.sentence
+    assert found.figures["driver"] == "alive"
+    wait_until(lambda: "Waiting for data" in str(query.look().figures["evidence"]["S"]), "a status", RUNS_S)
+    assert "ago, in orders/0-0" in found.sentence
+    from_driver = diagnose(query.checkpoint, options={"brokers": query.broker}, query=running, sample_s=0)
+    assert (from_driver.verdict, from_driver.rule) == ("idle", "A1")
+    running.stop()
+    wait_until(lambda: "No driver runs" in query.look().sentence, "the end of the run is reported", RUNS_S)
+
+
+def test_a_partition_that_assign_leaves_out(query: DiagnosedQuery) -> None:
+    """A2"""
+    query.put("1")
+    query.start(query.stream(assign='{"orders": ["0-0"]}'))
+    query.expect("idle", "A1")
+    query.put("2", "3", partition=1)
+    found = query.expect("idle", "A2")
+    assert "Add 0-1 to the option assign" in found.advice
+
+
+def test_a_filter_that_matches_nothing(query: DiagnosedQuery) -> None:
+    """A4"""
+    query.put("0", attribute="paid")
+    query.start(query.stream(messageTypes="Paid"))
+    for number in range(4):
+        query.expect("idle", "A1" if number < 3 else "A4", messageTypes="Paid")
+        query.put(str(number), attribute="paid")
+    found = query.expect("idle", "A4", messageTypes="Paid")
+    assert "'paid'" in found.sentence
+    assert "selects 'Paid'" in found.sentence
 
 
 def test_a_batch_that_is_stuck_in_the_sink_and_is_skewed(query: DiagnosedQuery) -> None:
@@ -73,6 +114,49 @@ def test_a_trigger_that_is_due_later_and_one_that_has_ended(query: DiagnosedQuer
     query.expect("idle", "A1")
     query.put("3")
     query.expect("waiting", "B3")
+
+
+def test_a_frozen_broker(query: DiagnosedQuery, dev_broker: RunningBroker) -> None:
+    """B4, B7, G5"""
+    sink = SlowSink(from_batch=1)
+    query.put("1")
+    query.start(query.stream(requestTimeoutMs="90000"), sink)
+    query.expect("idle", "A1")
+    os.kill(dev_broker.process.pid, signal.SIGSTOP)
+    try:
+        found = query.expect("stuck", "B4")
+        assert str(dev_broker.address) in found.sentence
+        without = diagnose(query.checkpoint, options={"brokers": query.broker, "requestTimeoutMs": "1000"}, sample_s=0)
+        assert (without.verdict, without.rule) == ("unknown", "G5"), without.text()
+    finally:
+        os.kill(dev_broker.process.pid, signal.SIGCONT)
+    query.expect("idle", "A1")
+    query.put("2")
+    query.expect("working", "B1")
+    os.kill(dev_broker.process.pid, signal.SIGSTOP)
+    try:
+        query.expect("stuck", "B7")
+    finally:
+        os.kill(dev_broker.process.pid, signal.SIGCONT)
+        sink.go_on.set()
+
+
+def test_a_query_that_fails_again_and_again(query: DiagnosedQuery) -> None:
+    """B12, B8"""
+
+    def fail(frame: DataFrame, batch: int) -> None:
+        if batch:
+            raise ValueError("no number: 'x'")
+
+    query.put("1")
+    query.start(query.stream(), fail)
+    query.expect("idle", "A1")
+    query.put("x")
+    found = query.expect("failed", "B12")
+    assert "ValueError: no number: 'x'" in found.sentence, found.text()
+    ended(query.start(query.stream(), fail))
+    again = query.expect("failed", "B8")
+    assert "2 runs in a row ended with an error in batch 1" in again.sentence
 
 
 def test_the_query_waits_for_more_messages(query: DiagnosedQuery) -> None:
