@@ -102,7 +102,8 @@ def test_the_labels_of_the_manifest_agree() -> None:
 
 def test_the_files_that_the_compose_file_mounts_exist() -> None:
     mounted = [volume.split(":")[0] for service in services().values() for volume in service.get("volumes", ())]
-    for path in (path for path in mounted if path.startswith(".")):
+    made_by_the_reader = {"./dashboard-token.txt"}
+    for path in (path for path in mounted if path.startswith(".") and path not in made_by_the_reader):
         assert (COMPOSE.parent / path).exists(), path
 
 
@@ -112,12 +113,21 @@ def test_ports_of_the_compose_file_are_open_on_loopback_alone() -> None:
     assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
 
 
+def test_the_page_of_the_compose_file_is_a_command_with_these_options() -> None:
+    service = services()["dashboard"]
+    assert service["entrypoint"] == ["metaq", "dashboard"]
+    options = {word.removeprefix("--") for word in service["command"] if word.startswith("--")}
+    known = {name.removeprefix("--") for each in all_commands()["dashboard"].arguments for name in each.names}
+    assert options - known == {"cluster"}  # which every command has
+
+
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_units_start_commands_of_the_package(unit: Path) -> None:
     [[program, *arguments]] = commands_of(unit.read_text())
     assert program in {"metaq", "metaq-broker", "metaq-namesrv"}
     if program == "metaq":
-        assert arguments[0] in all_commands()
+        [name] = [word for word in arguments if word in all_commands()]
+        assert name == "dashboard"
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
