@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,6 @@ def test_yamllint_accepts_the_files() -> None:
     left_out = ", ".join(f"{rule}: disable" for rule in off)
     rules = f"{{extends: default, rules: {{line-length: {{max: 140}}, {left_out}}}}}"
     outcome = subprocess.run(
-        ["python", "-m", "yamllint", "-d", rules, str(DEPLOY)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "yamllint", "-d", rules, str(DEPLOY)], capture_output=True, text=True, timeout=60, check=False
     )
     assert (outcome.returncode, outcome.stdout) == (0, "")
