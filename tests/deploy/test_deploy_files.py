@@ -163,7 +163,6 @@ def test_yamllint_accepts_the_files() -> None:
     off = ("document-start", "braces", "comments")
     left_out = ", ".join(f"{rule}: disable" for rule in off)
     rules = f"{{extends: default, rules: {{line-length: {{max: 140}}, {left_out}}}}}"
-    outcome = subprocess.run(
-        [sys.executable, "-m", "yamllint", "-d", rules, str(DEPLOY)], capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [sys.executable, "-m", "yamllint", "-d", rules, str(DEPLOY)]
+    outcome = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (outcome.returncode, outcome.stdout) == (0, "")
