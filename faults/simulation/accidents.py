@@ -236,6 +236,15 @@ class Accidents:
         sets = [zookeeper.stored.record.in_sync, *(each.record.in_sync for each in zookeeper.pending)]
         return all(each & healthy for each in sets)
 
+    def _shorten_file(self) -> None:
+        member = self._master_or_any()
+        if member.disk.streams and self._may_lose(member):
+            member.kill(power=True, reason="one of its files is shortened")
+            member.disk.lose_end(self._random)
+            member.lost_data = True
+            self._disk_was_put_back = True
+            self._start_again(member)
+
     def _empty_disk(self) -> None:
         member = self._member()
         if self._may_lose(member):
@@ -320,6 +329,7 @@ _WEIGHTED: tuple[tuple[Callable[[Accidents], None], int], ...] = (
     (Accidents._fill_disk, 2),
     (Accidents._fail_syncs, 4),
     (Accidents._empty_disk, 3),
+    (Accidents._shorten_file, 4),
     (Accidents._put_disk_back, 10),
     (Accidents._switch, 3),
     (Accidents._leave, 1),

@@ -89,6 +89,7 @@ class Disk:
         self.removed: list[tuple[str, StoredRecord]] = []
         self.intention: Cut | None = None
         self.is_full = False
+        self.unfit: str | None = None
         self.slowness = 1
 
     def facts(self) -> dict[str, StreamFacts]:
@@ -152,6 +153,14 @@ class Disk:
         return tails
 
     # ---- what happens to it
+
+    def lose_end(self, random: Random) -> None:
+        """Lose durable records at the end of a stream; that is found when the disk is opened."""
+        stream = random.choice(list(self.streams.values()))
+        keep = random.randint(0, len(stream.records))
+        del stream.records[keep:]
+        stream.durable = stream.indexed = keep
+        self.unfit = "a stream is shorter than it was"
 
     def lose_power(self, random: Random) -> None:
         """Lose a part of what was not synced: whole records at the end of each stream."""

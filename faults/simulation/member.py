@@ -103,7 +103,7 @@ class SimulatedMember:
         boot = f"{len(file.boots) + self.run}-{self._random.getrandbits(32):08x}"
         disk.store_file(boots=(*kept, boot))
         identity = PairIdentity(
-            file.uuid, self.name, disk.file.boots, disk.file.promised, disk.file.seen, disk.is_blank
+            file.uuid, self.name, disk.file.boots, disk.file.promised, disk.file.seen, disk.is_blank, disk.unfit
         )
         self._stop_serving()
         self.core = self._all.core(identity, disk.facts(), self._all.settings)
