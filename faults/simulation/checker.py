@@ -122,10 +122,11 @@ class Checker:
         """A process ends, or closes its broker."""
 
     def stored(self, record: PairRecord) -> None:
-        """ZooKeeper has a new record: who was added to the set by its master has everything again."""
+        """ZooKeeper has a new record: who was added to the set by its master, with this disk, has everything again."""
         for uuid in record.in_sync - self._in_sync:
-            if uuid != record.master and uuid in self._members_by_uuid:
-                self._members_by_uuid[uuid].lost_data = False
+            member = self._members_by_uuid.get(uuid)
+            if member is not None and uuid != record.master and record.members[uuid].boot in member.disk.file.boots:
+                member.lost_data = False
         self._in_sync = record.in_sync
         self.epochs.add(record.epoch)
 
