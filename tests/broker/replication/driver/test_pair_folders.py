@@ -129,3 +129,26 @@ def test_a_folder_with_foreign_partitions_is_not_touched(pair: PairProcesses) ->
     pair.b.start()
     wait_until(lambda: "never belonged to the pair" in pair.b.stats().get("trouble", ""), "also after a restart")
     assert segment_bytes(pair.b.data) == before
+
+
+def test_operators_go_back_to_a_backup(pair: PairProcesses, tmp_path: Path) -> None:
+    """As docs/replication.md says: what was stored since is given up on purpose."""
+    pair.start()
+    put(pair, range(20))
+    slave = pair.other(pair.master)
+    slave.stop()
+    shutil.copytree(slave.data, tmp_path / "backup")
+    put(pair, range(20, 30))
+    pair.other(slave).stop()
+    for member in pair.members:
+        shutil.rmtree(member.data)
+    shutil.copytree(tmp_path / "backup", pair.a.data)
+    for name in ("pair-member", "stream-epochs"):
+        (pair.a.data / name).unlink()
+    pair.zookeeper.client.delete(f"{pair.zookeeper.root}/pairs/3", recursive=True)
+    pair.a.start()
+    pair.wait_master(pair.a)
+    pair.b.start()
+    pair.wait_in_sync()
+    assert stored(pair) == list(range(20))
+    assert pair.copies_are_equal()
