@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from starlette.datastructures import FormData
+from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -159,9 +159,12 @@ async def _form(request: Request) -> FormData:
         raise RequestFailed(415, "wrong_content_type", f"Content-Type {kind[:80]!r}: {allowed}")
     try:
         text = (await request.body()).decode()
-        return FormData(parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX))
+        fields: list[tuple[str, str | UploadFile]] = [
+            *parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX)
+        ]
     except ValueError as error:
         raise RequestFailed(400, "invalid_value", f"the form cannot be read: {error}") from None
+    return FormData(fields)
 
 
 def _problem(visit: Visit, error: Exception) -> Response:
