@@ -41,6 +41,7 @@ ELSEWHERE: Mapping[str, str] = {
     "metaq-broker ctl --data DIR leave": "tests/broker/replication/driver/test_pair_process.py",
     "metaq-broker ctl --data DIR join": "tests/broker/replication/driver/test_pair_process.py",
     'spark-submit "$(metaq-spark jobs mirror_topics)" --help': "tests/packaging/test_wheel.py",
+    "metaq-broker dev metaq-data --dashboard": "tests/broker/test_dev.py",
     "metaq-spark diagnose ": "tests/metaq_spark/diagnosis/test_diagnose_command.py",
     "metaq-spark compile": "tests/metaq_spark/columns/test_compiling_command.py",
     "METAQ_GROUP_ROUNDS=60 make test-java": "tests/java/test_mixed_group.py",

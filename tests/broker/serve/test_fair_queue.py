@@ -88,7 +88,7 @@ class Services:
         self.engine = SimpleNamespace(config=SimpleNamespace(system=system))
         self.report = self.transactions = self
         self.buffers = BlockBuffers()
-        self.version, self.texts = "1", None
+        self.version, self.texts, self.member = "1", None, None
         self._clock = clock
 
     def body(self, item: str) -> bytes:

@@ -20,6 +20,7 @@ def server(loop: asyncio.AbstractEventLoop) -> Any:
     engine = SimpleNamespace(config=SimpleNamespace(system=system))
     transactions = SimpleNamespace(connection_lost=lambda owner: None)
     services: Any = SimpleNamespace(
+        member=None,
         engine=engine,
         buffers=BlockBuffers(),
         version="1",
