@@ -126,7 +126,7 @@ class Checker:
         for uuid in record.in_sync - self._in_sync:
             member = self._members_by_uuid.get(uuid)
             if member is not None and uuid != record.master and record.members[uuid].boot in member.disk.file.boots:
-                member.lost_data = False
+                member.lost_data, member.disk.unfit = False, None
         self._in_sync = record.in_sync
         self.epochs.add(record.epoch)
 
