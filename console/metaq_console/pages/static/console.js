@@ -174,6 +174,7 @@ document.addEventListener("click", (event) => {
     step.querySelector("[data-running]").hidden = true;
     step.querySelector("[data-stopped]").hidden = false;
     step.removeAttribute("hx-get");
+    stop.hidden = true;
   }
   if (event.target.closest("#pause")) togglePause();
   const copy = event.target.closest("[data-copy]");
