@@ -7,6 +7,7 @@ members has every confirmed byte, and may lead.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -31,8 +32,9 @@ from metaq_broker.replication.pair.streams import StreamState, agreed_end
 
 @dataclass(slots=True)
 class _Copy:
-    """Another member, on one link: what it has durably, and what was sent, by stream. ``begun`` once it has answered
-    for all streams of the first ``BeginStreams``.
+    """Another member, on one link: what it has durably, and what was sent, by stream.
+
+    ``asked``: the incarnations in each ``BeginStreams`` without an answer; ``begun`` once the first one is answered.
     """
 
     link: int
@@ -40,6 +42,7 @@ class _Copy:
     boot: str = ""
     joins: bool = False
     begun: bool = False
+    asked: deque[dict[str, str]] = field(default_factory=deque)
     stored: dict[str, int] = field(default_factory=dict)
     sent: dict[str, int] = field(default_factory=dict)
 
@@ -153,6 +156,7 @@ class Leading:
         for copy in self._links.values():
             if copy.uuid is not None:
                 start = StreamStart(log.origin, log.epochs, None)
+                copy.asked.append({name: log.origin.incarnation})
                 self._outbox.send(copy.link, BeginStreams(self.epoch, {name: start}, complete=False))
 
     def removed(self, name: str) -> None:
@@ -195,15 +199,17 @@ class Leading:
             there = message.streams.get(name)
             keep_to = None if there is None else agreed_end(log.facts(), there)
             starts[name] = StreamStart(log.origin, log.epochs, keep_to)
+        copy.asked.append({name: log.origin.incarnation for name, log in self._logs.items()})
         self._outbox.send(link, BeginStreams(self.epoch, starts, complete=True))
 
     def begun(self, link: int, message: StreamsBegun) -> None:
+        """Take the ends of a member's copies, but for streams that were deleted and created anew meanwhile."""
         copy = self._links.get(link)
-        if copy is None or message.epoch != self.epoch:
+        if copy is None or message.epoch != self.epoch or not copy.asked:
             return
-        copy.begun = True
+        copy.begun, asked = True, copy.asked.popleft()
         for name, end in message.ends.items():
-            if (log := self._logs.get(name)) is not None:
+            if (log := self._logs.get(name)) is not None and log.origin.incarnation == asked.get(name):
                 copy.stored[name] = copy.sent[name] = end
                 self._send_missing(copy, name, log)
                 self._advance(name)

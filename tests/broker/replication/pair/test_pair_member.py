@@ -250,6 +250,14 @@ class TestAcknowledging:
         assert steps.hears(StreamsBegun(2, {"u-0": 0})).one(actions.SendRun).end == 7
         assert steps.hears(RunStored(2, "u-0", 7)).one(actions.MoveReadableEnd).end == 7
 
+    def test_an_answer_about_a_stream_of_the_same_name_before_counts_for_nothing(self) -> None:
+        """I1: the topic was deleted and created anew while the member prepared its copy."""
+        steps = master(end=40).welcomed_by("b", 40)
+        steps.feed(events.StreamRemoved(T), events.StreamAdded(facts(0, incarnation="j")))
+        steps.hears(StreamsBegun(2, {T: 40})).feed(events.BytesSynced(T, 10))
+        assert steps.all(actions.SendRun) == []
+        assert steps.hears(StreamsBegun(2, {T: 0})).one(actions.SendRun).offset == 0
+
     def test_a_member_that_comes_back_with_less_leaves_the_set(self) -> None:
         """I8: its disk is another one, whatever it says."""
         steps = grown(master()).changed(2).feed(events.BytesSynced(T, 10)).hears(RunStored(2, T, 10))
