@@ -230,16 +230,6 @@ BESIDE: Final[tuple[Program, ...]] = (
         "a broker's memory with 1,000 partitions and 10,000 idle connections",
     ),
     Program(
-        "sizing",
-        "sizing.py",
-        "what a broker needs: CPU seconds per GB and per million messages, memory, bytes on the disk",
-    ),
-    Program(
-        "open-pages",
-        "open_pages.py",
-        "the p99 of a put while five pages of the dashboard are open, beside none",
-    ),
-    Program(
         "fairness",
         "fairness.py",
         "how long an honest client of each protocol waits beside greedy ones, with compiled loops and without",

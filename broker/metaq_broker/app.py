@@ -49,7 +49,6 @@ from metaq_broker.operate.registration.own_session import OwnSession
 from metaq_broker.operate.registration.wanted import BrokerNodes, broker_nodes
 from metaq_broker.replication.driver.opening import MemberParts, open_member
 from metaq_broker.replication.driver.pair_replication import PairReplication
-from metaq_broker.replication.driver.zookeeper_store import ZooKeeperStore
 from metaq_broker.replication.local import LocalPartitions
 from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.replication.roles import Replication
@@ -234,6 +233,8 @@ class Broker:
             [each for each in (self._journal_stream, self._state_stream) if each is not None],
             Address(system.host_name, self.port),
         )
+        from metaq_broker.replication.driver.zookeeper_store import ZooKeeperStore  # imported here: only pairs need kazoo
+
         store = ZooKeeperStore(zookeeper.hosts, zookeeper.root, system.broker_id, pair.session_ms / 1000)
         try:
             driver, deleted = await open_member(parts, pair, store, PairLink.open, role)
