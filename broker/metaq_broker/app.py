@@ -233,7 +233,8 @@ class Broker:
             [each for each in (self._journal_stream, self._state_stream) if each is not None],
             Address(system.host_name, self.port),
         )
-        from metaq_broker.replication.driver.zookeeper_store import ZooKeeperStore  # imported here: only pairs need kazoo
+        # Imported here: only a pair needs kazoo.
+        from metaq_broker.replication.driver.zookeeper_store import ZooKeeperStore
 
         store = ZooKeeperStore(zookeeper.hosts, zookeeper.root, system.broker_id, pair.session_ms / 1000)
         try:
