@@ -72,7 +72,7 @@ def example_lines(protocol: str) -> list[str]:
 
 
 def test_all_commands_that_read_have_json() -> None:
-    assert set(commands()) - with_json() == {"completion"}
+    assert set(commands()) - with_json() == {"completion", "dashboard"}
 
 
 @BOTH
