@@ -282,7 +282,8 @@ class TestCheckpoints:
         add_batch(read_checkpoint(folder), move.batch)
         moved = read_checkpoint(folder)
         assert moved.planned is not None
-        assert json.loads(moved.planned.lines[0])["topics"]["orders"] == {"broker-a:0": ends[0], "broker-a:3": ends[1]}
+        topics = json.loads(moved.planned.lines["0"])["topics"]
+        assert topics["orders"] == {"broker-a:0": ends[0], "broker-a:3": ends[1]}
         remove_planned(moved)
         assert read_checkpoint(folder).planned is None
         assert "was removed" in _undo_text({"done": True, "batch": 3})
@@ -293,7 +294,7 @@ class TestCheckpoints:
         choice = Choice(format="rocketmq", system="RocketMQ")
         move = plan_move(read_checkpoint(tmp_path), FakeCluster(Query().queues), Earliest(), choice, 1)
         assert [str(step.where) for step in move.steps] == ["orders/broker-a:0"]
-        assert json.loads(move.batch.lines[1])["topics"] == {"orders": {"0-0": 5}}
+        assert json.loads(move.batch.lines["1"])["topics"] == {"orders": {"0-0": 5}}
 
 
 class TestLag:

@@ -169,11 +169,12 @@ def test_moved_queries_keep_it(story: Story, tmp_path: Path) -> None:
     source = story.stream()._source
     name = "rocketmq" if isinstance(story, RocketMQStory) else "metaq"
     moved = plan_move(read_checkpoint(tmp_path), source.cluster, Earliest(), Choice(format=name), 0)
-    (line,) = moved.batch.lines
+    (line,) = moved.batch.lines.values()
     assert json.loads(line)["since_ms"] == position["since_ms"]
     partitions = frozenset(TopicPartition("orders", source.notation.parse_partition(n)) for n in list(at(position))[1:])
     if partitions:
-        (line,) = plan_drop(read_checkpoint(tmp_path), Choice(partitions=partitions, format=name), 0).batch.lines
+        dropped = plan_drop(read_checkpoint(tmp_path), Choice(partitions=partitions, format=name), 0)
+        (line,) = dropped.batch.lines.values()
         assert json.loads(line)["since_ms"] == position["since_ms"]
 
 
