@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from metaq.client.browser import Start as ClientStart
 from metaq.client.checkup.findings import Finding
-from metaq.client.cluster import OffsetChange
 from metaq.client.metaq import MetaQ
 from metaq.client.relay import Relay
 from metaq.client.statistics import BrokerStatistics, TopicSize
@@ -20,6 +19,7 @@ from metaq.formats.rocketmq.properties import KEYS
 from metaq.model import INT64_MAX, INT64_MIN, OffsetRange, Partition, TopicPartition, Xid
 from metaq_console.cluster.parked import ParkedLetters
 from metaq_console.cluster.places import KnownPlaces
+from metaq_console.cluster.resets import offset_changes, reset_rows
 from metaq_console.cluster.sends import Submitted, outcomes
 from metaq_console.cluster.system import PartitionReader, QueueSystem, ReadStart
 from metaq_console.cluster.values import (
@@ -144,21 +144,10 @@ class MetaqSystem(QueueSystem):
         self, group: str, topic: str, start: ReadStart, partitions: Collection[str] | None = None
     ) -> list[ResetRow]:
         wanted = None if partitions is None else [Partition.parse(one) for one in partitions]
-        changes = self._client.cluster.plan_reset(group, topic, _start(start), wanted)
-        return [
-            ResetRow(topic=one.topic, partition=str(one.partition), position=one.position, to=one.to) for one in changes
-        ]
+        return reset_rows(self._client.cluster.plan_reset(group, topic, _start(start), wanted))
 
     def reset(self, group: str, rows: Collection[ResetRow]) -> None:
-        self._client.cluster.reset(
-            group,
-            [
-                OffsetChange(
-                    topic=row.topic, partition=Partition.parse(row.partition), position=row.position, to=row.to
-                )
-                for row in rows
-            ],
-        )
+        self._client.cluster.reset(group, offset_changes(rows, Partition.parse))
 
     def reader(self, topic: str, partition: str, position: int, *, is_bulk: bool = False) -> PartitionReader:
         return MetaqReader(self._reader(topic), Partition.parse(partition), position, is_bulk=is_bulk)

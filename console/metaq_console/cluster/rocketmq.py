@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from metaq.client.browser import Start as ClientStart
 from metaq.client.checkup.findings import Finding
-from metaq.client.cluster import OffsetChange
 from metaq.client.rocketmq.browser import RocketBrowser
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.cluster import QueueInfo
@@ -16,6 +15,7 @@ from metaq.client.rocketmq.statistics import RocketBrokerStatistics
 from metaq.errors import TopicNotFound
 from metaq.model import Partition
 from metaq_console.cluster.dead_topic import DeadTopic
+from metaq_console.cluster.resets import offset_changes, reset_rows
 from metaq_console.cluster.rocketmq_messages import stored_message
 from metaq_console.cluster.sends import Submitted, outcomes
 from metaq_console.cluster.system import PartitionReader, QueueSystem, ReadStart
@@ -144,21 +144,10 @@ class RocketmqSystem(QueueSystem):
         self, group: str, topic: str, start: ReadStart, partitions: Collection[str] | None = None
     ) -> list[ResetRow]:
         wanted = None if partitions is None else [Partition.parse_queue(one) for one in partitions]
-        changes = self._client.cluster.plan_reset(group, topic, _start(start), wanted)
-        return [
-            ResetRow(topic=one.topic, partition=str(one.partition), position=one.position, to=one.to) for one in changes
-        ]
+        return reset_rows(self._client.cluster.plan_reset(group, topic, _start(start), wanted))
 
     def reset(self, group: str, rows: Collection[ResetRow]) -> None:
-        self._client.cluster.reset(
-            group,
-            [
-                OffsetChange(
-                    topic=row.topic, partition=Partition.parse_queue(row.partition), position=row.position, to=row.to
-                )
-                for row in rows
-            ],
-        )
+        self._client.cluster.reset(group, offset_changes(rows, Partition.parse_queue))
 
     def reader(self, topic: str, partition: str, position: int, *, is_bulk: bool = False) -> PartitionReader:
         queue = Partition.parse_queue(partition)
