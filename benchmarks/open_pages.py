@@ -42,7 +42,7 @@ TOPIC: Final = "speed"
 GROUP: Final = "billing"
 DEADLINE_S: Final = 120.0
 READY: Final = re.compile(r"metaq-broker \S+ ready on (\S+), data in .*\n")
-HTTP: Final = re.compile(r"HTTP: http://(\S+)/\n")
+HTTP: Final = re.compile(r"HTTP and dashboard: http://(\S+)/\n")
 SHOWN: Final = (
     *("/v1/topics?count=50", f"/v1/topics/{TOPIC}/partitions", "/v1/groups", "/v1/stats"),
     *(f"/v1/topics/{TOPIC}/messages?from=newest&limit=20", f"/v1/groups/{GROUP}/lag"),

@@ -94,7 +94,8 @@ def start_name_server(processes: Processes) -> Address:
     """Start a name server for RocketMQ's clients."""
     address = Address("127.0.0.1", free_port())
     config = processes.folder / "namesrv.properties"
-    config.write_text(f"listenPort={address.port}\nbindAddress=127.0.0.1\n")
+    stored = processes.folder / "kvConfig.json"  # the default is shared by all name servers of a user
+    config.write_text(f"listenPort={address.port}\nbindAddress=127.0.0.1\nkvConfigPath={stored}\n")
     command = [sys.executable, "-m", "metaq_broker.rocketmq.nameserver", "start", "-c", str(config)]
     process = processes.start("name server", command)
     process.wait_for(lambda: f":{address.port}" in process.said(), "it serves")

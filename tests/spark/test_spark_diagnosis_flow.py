@@ -15,6 +15,7 @@ from fix_broker import RunningBroker, wait_until
 from fix_spark import spark_environment
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 
@@ -56,12 +57,17 @@ def test_falling_behind_and_catching_up(query: DiagnosedQuery) -> None:
     assert found.figures["eta_s"] > 0
 
 
+def rows_of_state(running: StreamingQuery) -> int:
+    last = running.lastProgress
+    return last["stateOperators"][0]["numRowsTotal"] if last is not None and last["stateOperators"] else 0
+
+
 def test_a_state_that_grows(query: DiagnosedQuery) -> None:
     """E1"""
     running = query.start(query.stream().select(f.col("value").cast("string").alias("v")).dropDuplicates(["v"]))
     for number in range(6):
         query.put(f"message {number}")
-        running.processAllAvailable()
+        wait_until(lambda wanted=number: rows_of_state(running) > wanted, "a batch has the message", 60)
     found = query.expect("idle", "E1")
     assert "forgot none" in found.sentence
 

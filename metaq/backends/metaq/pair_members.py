@@ -69,6 +69,7 @@ class PairMembers:
         self._names: dict[Address, Address] = {}
         self._others: dict[Address, Address] = {}
         self._masters: dict[Address, _Master] = {}
+        self._refusing: frozenset[Address] = frozenset()
 
     def name(self, addresses: Iterable[Address]) -> None:
         """Add addresses that a client was given: they are asked when the pair of a failed broker is not known."""
@@ -119,6 +120,11 @@ class PairMembers:
         if (known := self._masters.get(server)) is not None and known.server == server:
             self._masters = {each: master for each, master in self._masters.items() if each not in gone}
 
+    def refused(self, address: Address) -> None:
+        """Record that the broker at ``address`` refused a request because it is not the master of its pair."""
+        self._refusing |= {self._server(address)}
+        self.forget(address)
+
     def look(self, address: Address) -> Address:
         """Ask others who is the master of the pair of ``address``; return ``address`` if none of them is."""
         server = self._server(address)
@@ -129,11 +135,16 @@ class PairMembers:
         return self.current(address)
 
     def _candidates(self, address: Address, server: Address) -> Iterator[Address]:
+        """Yield the other member; if it is not known, the addresses that the client was given, or else a member that
+        refused a request, which names the other one.
+        """
+        given = [] if server in self._others else [each for each in self._given if each != address]
+        yield from given
+        if server not in self._others and server in self._refusing:
+            yield address
         other = self._others.get(server)
-        if other is not None:
+        if other is not None and self._names[other] not in given:
             yield self._names[other]
-        else:
-            yield from [each for each in self._given if each != address]
 
     def _server(self, address: Address) -> Address:
         server = self._servers.get(address)

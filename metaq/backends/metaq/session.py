@@ -306,7 +306,7 @@ class Session(RequestSession[Command, Reply | Filled]):
         if (refusal := no_master_text(reply)) is not None:
             self._identified = True
             if self._members is not None:
-                self._members.forget(self.address)
+                self._members.refused(self.address)
             raise NotPairMaster(self.address, "receive", refusal)
         buffer = self._buffers.pop(reply.opaque, None)
         if buffer is None and isinstance(reply, Filled):

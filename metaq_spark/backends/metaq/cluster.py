@@ -288,15 +288,20 @@ class RetryingSessions:
         self.policy = policy or options.waiting_policy
         self.found_by = options.found_by
         self.clock = clock
+        self._options = options
 
     @contextmanager
-    def lease(self, address: Address, locate: Locate | None = None) -> Iterator[Session]:
+    def lease(self, address: Address, broker_id: int | None = None, *, to_write: bool = False) -> Iterator[Session]:
         """Lease an open session for a ``with`` block, as ``SessionPool.lease``.
+
+        Where the options name ZooKeeper, the broker with this id is also found at another address, by this session too
+        when it reconnects: its master with ``to_write``.
 
         Raises:
             ConnectionFailed, DeadlineExceeded: No connection, even after retries.
-            MetaqError: As ``locate``.
+            ZooKeeperAway, ZooKeeperRefused: ZooKeeper could not be asked where the broker is.
         """
+        locate = None if broker_id is None else locating(self._options, self.pool, broker_id, to_write=to_write)
         at = address
         with ExitStack() as stack:
 

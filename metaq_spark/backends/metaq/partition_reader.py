@@ -21,7 +21,7 @@ from pyspark.sql.datasource import InputPartition
 
 from metaq.errors import BrokerError, MetaqError, ProtocolError
 from metaq.model import Address, OffsetRange, TopicPartition
-from metaq_spark.backends.metaq.cluster import RetryingSessions, SessionPool, locating, pool_with
+from metaq_spark.backends.metaq.cluster import RetryingSessions, SessionPool, pool_with
 from metaq_spark.backends.metaq.options import SourceOptions
 from metaq_spark.errors import ReadFailed
 
@@ -55,8 +55,8 @@ def read_partition(
     pool = pool or pool_with(options.timeouts, options.tls)
     task: RangeTask | None = None
     try:
-        locate = locating(options, pool, partition.source.partition.broker_id)
-        with RetryingSessions(options, pool, pool.clock).lease(partition.address, locate) as session:
+        sessions = RetryingSessions(options, pool, pool.clock)
+        with sessions.lease(partition.address, partition.source.partition.broker_id) as session:
             handler = damage_handler(options, pool)
             task = RangeTask(session, partition.source, partition.offsets, partition.incarnation, options, handler)
             yield from task.batches()

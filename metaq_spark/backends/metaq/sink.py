@@ -23,7 +23,6 @@ from metaq_spark.backends.metaq.cluster import (
     Cluster,
     RetryingSessions,
     SessionPool,
-    locating,
     pool_with,
 )
 from metaq_spark.backends.metaq.exactly_once.commit import MetaQTransaction, WrittenMessages
@@ -212,9 +211,8 @@ class AcknowledgedPuts:
 
     def _connect(self, target: TopicPartition, address: Address) -> BatchWriter:
         options, pool = self._options, self._pool
-        locate = locating(options, pool, target.partition.broker_id, to_write=True)
         sessions = RetryingSessions(options, pool, pool.clock)
-        session = self._sessions.enter_context(sessions.lease(address, locate))
+        session = self._sessions.enter_context(sessions.lease(address, target.partition.broker_id, to_write=True))
         self._writers[address] = BatchWriter(session, target.topic, policy=sessions.policy)
         return self._writers[address]
 

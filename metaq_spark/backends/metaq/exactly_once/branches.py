@@ -76,7 +76,9 @@ class _Branch:
 class BrokerBranches:
     """The branches of one task attempt on one broker, over one session. Not for two threads at once."""
 
-    def __init__(self, sessions: RetryingSessions, address: Address, named: Named, limits: BranchLimits) -> None:
+    def __init__(
+        self, sessions: RetryingSessions, broker_id: int, address: Address, named: Named, limits: BranchLimits
+    ) -> None:
         """Connect. ``named`` makes the keys.
 
         Raises:
@@ -84,7 +86,7 @@ class BrokerBranches:
         """
         self._policy, self._named, self._limits = sessions.policy, named, limits
         self._sequence = itertools.count()
-        self._lease = sessions.lease(address)
+        self._lease = sessions.lease(address, broker_id, to_write=True)
         self._session = self._lease.__enter__()
         self._transactions = TransactionSteps(self._session)
         self._open: _Branch | None = None

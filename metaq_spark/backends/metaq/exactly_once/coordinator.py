@@ -174,7 +174,7 @@ class Conversation:
     def __enter__(self) -> Conversation:
         with ExitStack() as leases:
             for broker_id, address in sorted(self._participants.items()):
-                session = leases.enter_context(self._sessions.lease(address))
+                session = leases.enter_context(self._sessions.lease(address, broker_id, to_write=True))
                 self._brokers[broker_id] = TransactionSteps(session)
             self._leases = leases.pop_all()
         return self

@@ -98,7 +98,7 @@ class TransactionalPuts:
 
     def _connect(self, broker_id: int, address: Address) -> BrokerBranches:
         named = partial(self._key, broker_id)
-        self._brokers[broker_id] = BrokerBranches(self._sessions, address, named, self._limits)
+        self._brokers[broker_id] = BrokerBranches(self._sessions, broker_id, address, named, self._limits)
         if self._watch is None:
             self._watch = _Watch(self._limits.age_s_max / 2, self._look_after)
             self._watch.start()

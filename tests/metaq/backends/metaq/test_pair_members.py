@@ -164,6 +164,17 @@ def test_a_refused_session_is_followed_by_one_with_the_master(pair: Pair) -> Non
         assert session.address == ONE
 
 
+def test_a_session_that_was_told_of_no_pair_asks_the_member_that_refuses(pair: Pair) -> None:
+    """As a task has it that ZooKeeper gave one address, and whose first request is refused."""
+    pair.elect(1, epoch=2)
+    with pair.pool.lease(ONE) as session:
+        with pytest.raises(NotPairMaster):
+            session.ask(Put("t", 0, b"x", 0, 0))
+        session.reopen()
+        assert session.address == TWO
+        session.ask(Put("t", 0, b"x", 0, 0))
+
+
 def test_other_names_of_a_member_are_the_same_server(pair: Pair) -> None:
     directory = FixedDirectory([ONE, ALIAS], pair.pool)
     assert directory.brokers() == {7: ONE}
