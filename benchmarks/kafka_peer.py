@@ -11,7 +11,9 @@ written, not always this Spark's; ``--connector GROUP:NAME:VERSION`` says anothe
 Both have the same messages in two partitions; they are measured alternately in one session, on the same cores. Reads
 are of all columns, to ``noop``; both check every message's or record batch's checksum. Kafka's clients are as Spark
 configures them, with ``acks=all`` for writes and no compression. Micro-batches go from topic to topic, 1,000 rows each;
-the figure is the median of ``triggerExecution`` in Spark's progress.
+the figure is the median of ``triggerExecution`` in Spark's progress. The first hundred batches of a session take up to
+twice as long, whatever the source, until the JVM has compiled Spark's code. So each side runs ``WARM_QUERY_BATCHES``
+batches that do not count, and then they alternate. The phases of both are printed behind the figures.
 
 Durability differs, so there are two figures for writes. Kafka acknowledges when a batch is in the page cache of its
 (here: only) replica and leaves the disk to the operating system; its peer is our broker in threshold mode, which
@@ -53,13 +55,18 @@ WRITES: Final = (Case(100, 300_000), Case(1000, 50_000))
 """So small because a Kafka that syncs each batch is slow."""
 BATCH_ROWS: Final = 1000
 BATCHES: Final = 20
+"""Micro-batches of a query that count."""
 WARM_UP_BATCHES: Final = 6
+"""Those at the start of each query that do not."""
+WARM_QUERY_BATCHES: Final = 200
+"""Micro-batches of the first query of each side, which do not count; multiplied by ``--scale``."""
+PHASES: Final = ("triggerExecution", "latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 THRESHOLD: Final = 1_000_000_000
 """``unflushThreshold`` of the broker that acknowledges before fsync; it syncs at least every ten seconds."""
 NOBODY: Final = "kafka_peer: nothing is measured without --kafka HOST:PORT or --kafka local"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Queue:
     """One broker as Spark sees it: a format with the options for its address."""
 
@@ -70,8 +77,8 @@ class Queue:
     writing: dict[str, str]
 
     @classmethod
-    def metaq(cls, session: SparkSession, address: str) -> Queue:
-        return cls(session, "ours", "metaq", {"brokers": address}, {})
+    def metaq(cls, session: SparkSession, address: str, name: str = "ours") -> Queue:
+        return cls(session, name, "metaq", {"brokers": address}, {})
 
     @classmethod
     def kafka(cls, session: SparkSession, address: str, name: str = "Kafka") -> Queue:
@@ -83,16 +90,16 @@ class Queue:
     def read(self, topic: str) -> DataFrame:
         return self.session.read.format(self.form).options(**self.where, subscribe=topic).load()
 
-    def micro_batch_ms(self, topic: str, target: str) -> float:
-        """Copy a topic in micro-batches; return the median of their times without the first ones."""
+    def micro_batches(self, topic: str, target: str) -> list[dict[str, int]]:
+        """Copy a topic in micro-batches; return the milliseconds of each one's phases, without the first ones."""
         source = self.session.readStream.format(self.form).options(**self.where, subscribe=topic)
         rows = source.options(startingOffsets="earliest", maxOffsetsPerTrigger=str(BATCH_ROWS)).load().select("value")
         with tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder:
             sink = rows.writeStream.format(self.form).options(**self.where, **self.writing, topic=target)
             query = sink.option("checkpointLocation", folder).trigger(availableNow=True).start()
             query.awaitTermination()
-            times = [each.durationMs["triggerExecution"] for each in query.recentProgress if each.numInputRows]
-        return statistics.median(times[WARM_UP_BATCHES:])
+            phases = [each.durationMs for each in query.recentProgress if each.numInputRows]
+        return phases[WARM_UP_BATCHES:]
 
 
 @dataclass(frozen=True)
@@ -170,20 +177,27 @@ class Bench:
             what = f"{case.payload_bytes} B, {says}, beside Spark's Kafka sink"
             self._compare("write", what, case, actions, peer.name)
 
-    def micro_batches(self) -> None:
-        case = Case(100, BATCH_ROWS * (BATCHES + WARM_UP_BATCHES))
+    def micro_batches(self, scale: float) -> None:
+        pairs = self.stage.write_pairs()
+        queues = list(dict.fromkeys(queue for _, ours, peer in pairs for queue in (ours, peer)))
         topic = f"metaq-bench-{os.getpid()}-micro"
-        stage = self.stage
-        queues = [stage.group_commit, stage.kafka, *([stage.flushing] if stage.flushing else [])]
+        for name, batches in (("warm", max(1, int(WARM_QUERY_BATCHES * scale))), ("counted", BATCHES)):
+            case = Case(100, BATCH_ROWS * (batches + WARM_UP_BATCHES))
+            for queue in queues:
+                queue.write(rows_of(self.stage.session, case, spread=True), f"{topic}-{name}")
         for queue in queues:
-            queue.write(rows_of(stage.session, case, spread=True), topic)
-        rounds = [
-            [queue.micro_batch_ms(topic, f"{topic}-copy") for queue in queues] for _ in range(max(1, self.runs // 2))
-        ]
-        ours, *peers = map(statistics.median, zip(*rounds, strict=True))
-        for queue, peer in zip(queues[1:], peers, strict=True):
-            name = f"micro-batch, {BATCH_ROWS} rows, beside Spark's Kafka connector on {queue.name}"
-            self.report.add(Figure(name, "ms", ours, peer, queue.name, "less"))
+            queue.micro_batches(f"{topic}-warm", f"{topic}-copy")
+        found: dict[Queue, list[dict[str, int]]] = {queue: [] for queue in queues}
+        for _ in range(self.runs):
+            for queue in queues:
+                found[queue] += queue.micro_batches(f"{topic}-counted", f"{topic}-copy")
+        medians = {queue: median_phases(batches) for queue, batches in found.items()}
+        for says, ours, peer in pairs:
+            name = f"micro-batch, {BATCH_ROWS} rows, {says}, beside Spark's Kafka connector"
+            whole, of_peer = medians[ours][PHASES[0]], medians[peer][PHASES[0]]
+            self.report.add(Figure(name, "ms", whole, of_peer, peer.name, "less"))
+        for queue, phases in medians.items():
+            print(f"micro-batch, {queue.name}: {', '.join(f'{phase} {phases[phase]:g} ms' for phase in PHASES)}")
 
     def _compare(self, does: str, what: str, case: Case, actions: Sequence[Callable[[], object]], peer: str) -> None:
         """Add the figures of this broker beside the peer's, whose action is last."""
@@ -193,6 +207,11 @@ class Bench:
         if self.stage.local:
             cpu, their_cpu = ours.cpu_s / gigabytes, theirs.cpu_s / gigabytes
             self.report.add(Figure(f"{name}, CPU", "CPU s/GB", cpu, their_cpu, peer, "less"))
+
+
+def median_phases(batches: Sequence[dict[str, int]]) -> dict[str, float]:
+    """Return phase -> the median of its milliseconds."""
+    return {phase: statistics.median(each.get(phase, 0) for each in batches) for phase in PHASES}
 
 
 @contextmanager
@@ -213,8 +232,8 @@ def staged(kafka: str, connector: str) -> Iterator[Stage]:
         metaq = partial(Queue.metaq, session)
         yield Stage(
             session,
-            metaq(str(group_commit.address)),
-            metaq(str(threshold.address)),
+            metaq(str(group_commit.address), "ours, flushing"),
+            metaq(str(threshold.address), "ours"),
             Queue.kafka(session, plain),
             Queue.kafka(session, flushing, "Kafka, flushing") if flushing else None,
         )
@@ -225,7 +244,7 @@ def measure(bench: Bench, scale: float) -> None:
         bench.reads(scaled(case, scale))
     for case in WRITES:
         bench.writes(scaled(case, scale))
-    bench.micro_batches()
+    bench.micro_batches(scale)
 
 
 def scaled(case: Case, scale: float) -> Case:
