@@ -427,8 +427,13 @@ class PairMember:
             self._decide()
         self._welcome_if_ready()
 
+    @property
+    def _known_epoch(self) -> int:
+        """The latest epoch that is promised or recorded. Its master may wait for this member to be registered."""
+        return max(self._promised, self.record.epoch if self.record is not None else 0)
+
     def _refuses(self, epoch: int) -> bool:
-        return epoch < self._promised
+        return epoch < self._known_epoch
 
     # ---- messages
 
@@ -440,7 +445,7 @@ class PairMember:
             if self._leading is not None and not self._has_won:
                 self._member_said(link, message, self._leading)
         elif self._refuses(message.epoch):
-            self._outbox.send(link, PairRefused(self._promised))
+            self._outbox.send(link, PairRefused(self._known_epoch))
         elif link == self._following.link:
             self._master_said(message)
 
@@ -476,7 +481,7 @@ class PairMember:
 
     def _greeted(self, link: int, hello: PairHello) -> None:
         if self._refuses(hello.epoch) or (self._is_master and hello.epoch <= self.epoch):
-            self._outbox.send(link, PairRefused(self._promised))
+            self._outbox.send(link, PairRefused(self._known_epoch))
             return
         if self._is_master:
             self._fence(f"member {hello.master} is the master of epoch {hello.epoch}")
@@ -497,7 +502,7 @@ class PairMember:
         link, hello = self._hello
         if self._refuses(hello.epoch):
             self._hello = None
-            self._outbox.send(link, PairRefused(self._promised))
+            self._outbox.send(link, PairRefused(self._known_epoch))
             return
         self._promise(max(self._promised, hello.epoch), max(self._seen, hello.epoch))
         if self._promised_durably >= hello.epoch and self._following.is_idle:

@@ -9,6 +9,7 @@ from metaq_broker.log.streams.facts import EpochStart, StreamOrigin
 from metaq_broker.replication.pair import actions, events
 from metaq_broker.replication.pair.actions import PairRole
 from metaq_broker.replication.pair.events import ChangeOutcome
+from metaq_broker.replication.pair.member import PairSettings
 from metaq_broker.replication.pair.messages import (
     BeginStreams,
     ElectYourself,
@@ -119,6 +120,15 @@ class TestElection:
         steps.hears(StreamRun(1, T, 0, 10, b"x"))
         assert steps.sent() == [PairRefused(2)]
         assert steps.hears(PairHello(1, "a", record(1, "a", "ab"), 5), 2).sent(2) == [PairRefused(2)]
+
+    def test_a_hello_of_a_superseded_master_does_not_replace_one_that_waits(self) -> None:
+        """I3: a member that is not registered yet answers the current master once it is."""
+        steps = Steps(uuid="c", blank=True, settings=PairSettings(members_max=3))
+        steps.hears(PairHello(4, "b", record(4, "b", "b"), 9), 1)
+        assert steps.hears(PairHello(2, "a", record(2, "a", "ab"), 5), 2).sent(2) == [PairRefused(4)]
+        steps.feed(events.LinkDown(2, "reset"))
+        steps.reads(record(4, "b", "b", members="abc"), 10).finishes()
+        assert [type(message) for message in steps.sent(1)] == [PairWelcome]
 
     @pytest.mark.parametrize("epoch", [2, 3])
     def test_whoever_loses_the_election_follows_who_won(self, epoch: int) -> None:
