@@ -17,6 +17,7 @@ from metaq_spark.diagnosis.evidence import EvidenceKind, Missing, QueryEvidence
 from metaq_spark.diagnosis.figures import figures
 from metaq_spark.diagnosis.report import Diagnosis
 from metaq_spark.diagnosis.rules import batches, files, phases, reading
+from metaq_spark.diagnosis.rules.chinese import CHINESE, chinese_words
 from metaq_spark.diagnosis.rules.row import Rule, RuleMatch, names, seconds
 from metaq_spark.diagnosis.rules.table import RULES
 from metaq_spark.diagnosis.situation import FIRST_S, USUAL_TIMES, Driver, Situation
@@ -85,7 +86,9 @@ def judge(evidence: QueryEvidence) -> Diagnosis:
 def _finding(rule: Rule, found: RuleMatch, words: Mapping[str, str], verdict: QueryVerdict | None) -> RuleFinding:
     known = _Words({**words, **found.words})
     advice, command = rule.advice.format_map(known), " ".join(rule.command.format_map(known).split())
-    return RuleFinding(rule.id, found.sentence, advice, command, found.numbers, verdict)
+    title_zh, advice_zh = CHINESE[rule.id]
+    chinese = title_zh, advice_zh.format_map(_Words(chinese_words(known)))
+    return RuleFinding(rule.id, found.sentence, advice, command, found.numbers, verdict, rule.title, chinese)
 
 
 class _Words(dict[str, str]):

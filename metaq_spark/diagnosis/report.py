@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from metaq_spark.diagnosis.evidence import EvidenceKind, Missing
+from metaq_spark.diagnosis.rules.chinese import MISSING, NUMBERS, UNITS
 from metaq_spark.diagnosis.rules.row import seconds
 from metaq_spark.diagnosis.verdict import EXIT_CODES, Number, QueryVerdict, RuleFinding
 
@@ -56,7 +57,7 @@ class Diagnosis:
             **head,
             **self.figures,
             "findings": [_finding(one) for one in self.findings],
-            "missing": [{"evidence": str(one.kind), "what": one.what, "give": one.give} for one in self.missing],
+            "missing": [_missing(one) for one in self.missing],
         }
 
     def text(self) -> str:
@@ -108,9 +109,15 @@ def _ages(known: Any) -> Iterator[str]:
     yield f"  seen: {', '.join(parts) or 'nothing'}"
 
 
+def _missing(missing: Missing) -> dict[str, Any]:
+    chinese = MISSING.get(missing.what, missing.what)
+    return {"evidence": str(missing.kind), "what": missing.what, "give": missing.give, "what_zh": chinese}
+
+
 def _finding(finding: RuleFinding) -> dict[str, Any]:
     return {
         "rule": finding.rule,
+        "title": finding.title,
         "block": finding.block,
         "verdict": None if finding.verdict is None else str(finding.verdict),
         "sentence": finding.sentence,
@@ -120,4 +127,12 @@ def _finding(finding: RuleFinding) -> dict[str, Any]:
             {"name": one.name, "value": one.value, "unit": one.unit, "age_s": round(one.age_s, 3)}
             for one in finding.numbers
         ],
+        "zh": {
+            "title": finding.chinese[0],
+            "advice": finding.chinese[1],
+            "numbers": [
+                {"name": NUMBERS.get(one.name, one.name), "value": one.value, "unit": UNITS.get(one.unit, one.unit)}
+                for one in finding.numbers
+            ],
+        },
     }

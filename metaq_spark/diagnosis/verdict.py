@@ -56,7 +56,10 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class RuleFinding:
-    """What a rule found. ``verdict``: the verdict that it is the reason for, if it is one."""
+    """What a rule found. ``verdict``: the verdict that it is the reason for, if it is one.
+
+    ``title``: what is the case, in general. ``chinese``: title and advice in Chinese.
+    """
 
     rule: str
     sentence: str
@@ -64,6 +67,8 @@ class RuleFinding:
     command: str
     numbers: tuple[Number, ...] = ()
     verdict: QueryVerdict | None = None
+    title: str = ""
+    chinese: tuple[str, str] = ("", "")
 
     @property
     def block(self) -> str:

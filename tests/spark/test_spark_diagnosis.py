@@ -29,26 +29,35 @@ def query(spark: SparkSession, dev_broker: RunningBroker, tmp_path: Path) -> Ite
 
 
 class SlowSink:
-    """Blocks each batch until it is told to go on, or for a while."""
+    """Blocks each batch, from a number on, until it is told to go on."""
 
-    def __init__(self, from_batch: int = 0, pause_s: float = RUNS_S) -> None:
-        self._from, self._pause_s, self.go_on = from_batch, pause_s, threading.Event()
+    def __init__(self, from_batch: int = 0) -> None:
+        self._from, self._passes = from_batch, threading.Semaphore(0)
+        self._open = False
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         frame.count()
-        if batch >= self._from:
-            self.go_on.wait(self._pause_s)
+        if batch >= self._from and not self._open:
+            self._passes.acquire(timeout=RUNS_S)
+
+    def let_one_go(self) -> None:
+        self._passes.release()
+
+    def let_all_go(self) -> None:
+        self._open = True
+        self._passes.release()
 
 
 def test_idle_is_not_stopped(query: DiagnosedQuery) -> None:
     """A1: the producer has stopped."""
     query.put("1", "2")
     running = query.start(query.stream())
+    query.expect("idle", "A1")  # the driver may not have reported yet
+    wait_until(lambda: "Waiting for data" in str(query.look().figures["evidence"]["S"]), "a status", RUNS_S)
     found = query.expect("idle", "A1")
     assert "has read all 1 partitions" in found.sentence
-    assert found.figures["driver"] == "alive"
-    wait_until(lambda: "Waiting for data" in str(query.look().figures["evidence"]["S"]), "a status", RUNS_S)
     assert "ago, in orders/0-0" in found.sentence
+    assert found.figures["driver"] == "alive"
     from_driver = diagnose(query.checkpoint, options={"brokers": query.broker}, query=running, sample_s=0)
     assert (from_driver.verdict, from_driver.rule) == ("idle", "A1")
     running.stop()
@@ -88,14 +97,12 @@ def test_a_batch_that_is_stuck_in_the_sink_and_is_skewed(query: DiagnosedQuery) 
     query.put("2", partition=1)
     query.expect("working", "B1")
     query.expect("stuck", "B2")
-    sink.go_on.set()
-    query.expect("idle", "A1")
-    sink.go_on.clear()
-    query.put("x" * 5000)
+    query.put("x" * 5000)  # both wait for the end of this batch, so that the next one has both
     query.put("3", partition=1)
+    sink.let_one_go()
     skewed = query.expect("stuck", "B6")
     assert "orders/0-0 has" in skewed.sentence
-    sink.go_on.set()
+    sink.let_all_go()
 
 
 def test_a_trigger_that_is_due_later_and_one_that_has_ended(query: DiagnosedQuery) -> None:
@@ -138,7 +145,7 @@ def test_a_frozen_broker(query: DiagnosedQuery, dev_broker: RunningBroker) -> No
         query.expect("stuck", "B7")
     finally:
         os.kill(dev_broker.process.pid, signal.SIGCONT)
-        sink.go_on.set()
+        sink.let_all_go()
 
 
 def test_a_query_that_fails_again_and_again(query: DiagnosedQuery) -> None:

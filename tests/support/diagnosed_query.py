@@ -27,18 +27,27 @@ DEADLINE_S = 120.0
 
 @dataclass
 class DiagnosedQuery:
-    """A topic of one broker, and a query of it with its checkpoint in ``folder``. ``seen``: all verdicts so far."""
+    """A topic of one broker, and a query of it with its checkpoint in ``folder``. ``seen``: all verdicts so far.
+
+    With ``name_servers`` of the same broker it reads as RocketMQ's clients do.
+    """
 
     spark: SparkSession
     broker: str
     folder: Path
     topic: str = "orders"
+    name_servers: str = ""
     seen: list[Diagnosis] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.reports = self.folder / "progress.jsonl"
         self.checkpoint = self.folder / "checkpoint"
         self.watches: dict[tuple[tuple[str, str], ...], Watch] = {}
+
+    @property
+    def reach(self) -> dict[str, str]:
+        """The option that leads to the broker."""
+        return {"nameServers": self.name_servers} if self.name_servers else {"brokers": self.broker}
 
     @contextmanager
     def listening(self) -> Iterator[ProgressListener]:
@@ -61,10 +70,10 @@ class DiagnosedQuery:
                 producer.put(topic or self.topic, message, Partition(broker_id, partition))
 
     def stream(self, **options: str) -> DataFrame:
-        given = {"brokers": self.broker, "startingOffsets": "earliest"} | options
+        given = self.reach | {"startingOffsets": "earliest"} | options
         if "assign" not in given:
             given.setdefault("subscribe", self.topic)
-        return self.spark.readStream.format("metaq").options(**given).load()
+        return self.spark.readStream.format("rocketmq" if self.name_servers else "metaq").options(**given).load()
 
     def start(
         self,
@@ -80,7 +89,7 @@ class DiagnosedQuery:
 
     def look(self, **options: str) -> Diagnosis:
         """Look once more, as ``--watch`` does; ``options`` are of the read."""
-        given = {"brokers": self.broker, "requestTimeoutMs": "1500", **options}
+        given = {**self.reach, "requestTimeoutMs": "1500", **options}
         watch = self.watches.setdefault(
             tuple(given.items()), Watch(self.checkpoint, options=given, progress=self.reports)
         )

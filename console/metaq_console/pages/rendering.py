@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from metaq_console.pages.decoders import visible
 from metaq_console.pages.display import FILTERS, NOTHING, number, rate, size
+from metaq_console.pages.findings import reason
 
 FOLDER: Final = Path(__file__).parent
 STATIC: Final = FOLDER / "static"
@@ -77,6 +78,7 @@ class Templates:
             every_s=EVERY_S,
             lag=lag,
             query_lag=query_lag,
+            reason=reason,
             rate_text=rate_text,
             verdict_level=lambda verdict: LEVELS.get(verdict, ""),
         )

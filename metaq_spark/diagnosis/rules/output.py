@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from metaq_spark.diagnosis.evidence import Trigger
-from metaq_spark.diagnosis.rules.row import CONSUME, LAST, P, Rule, RuleMatch, clock, seconds
+from metaq_spark.diagnosis.rules.row import CONSUME, LAST, P, Rule, RuleMatch, amount, clock, seconds
 from metaq_spark.diagnosis.situation import Situation
 from metaq_spark.diagnosis.verdict import Number, QueryVerdict
 
@@ -88,9 +88,10 @@ def _dropped(situation: Situation) -> RuleMatch | None:
     ):
         return None
     rows = sum(one.rows for one in triggers)
+    were, batches = "was" if dropped == 1 else "were", "batch" if len(triggers) == 1 else "batches"
     return RuleMatch(
-        f"{dropped:,} rows were older than the watermark and were dropped, in {len(triggers)} batches with {rows:,} "
-        f"rows.",
+        f"{amount(dropped, 'rows')} came later than the watermark allows and {were} dropped, in {len(triggers)} "
+        f"{batches} with {amount(rows, 'rows')}.",
         (Number("dropped rows", dropped, "", situation.age_s(triggers[-1].ended_ms)),),
     )
 

@@ -79,7 +79,7 @@ def _puts_refused(situation: Situation) -> RuleMatch | None:
     return RuleMatch(
         f"A broker refuses messages: {faults[0].what}: {faults[0].detail}.",
         (Number("brokers that refuse messages", len(faults), "", age_s),),
-        {"server": faults[0].what},
+        {"server": faults[0].what.removesuffix(" disk")},
     )
 
 

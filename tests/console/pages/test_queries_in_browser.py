@@ -88,6 +88,10 @@ def test_it_is_seen_in_a_minute_why_a_query_stands_still(
     ]
     page.locator(".plot canvas").wait_for()
     picture(page, "query")
+    page.get_by_role("link", name="中文").click()
+    page.locator(".say", has_text="批次用时远超平常").wait_for()
+    assert page.locator(".advice").inner_text().startswith("建议： 请查看该批次在做什么")
+    page.get_by_role("link", name="English").click()
     page.get_by_title("Show the next messages of the query").click()
     assert "order 1000" in page.locator("#rows tr").first.inner_text()
 
@@ -103,4 +107,4 @@ def test_a_query_elsewhere_is_known_by_its_listener(
     assert page.request.post(f"{dashboard.url}/v1/queries/events", data=events).ok
     page.get_by_role("link", name="orders-to-lake").click()
     page.locator(".verdict").wait_for()
-    assert page.request.post(f"{dashboard.url}/v1/queries/events", data=[{"event": "what"}]).status == 422
+    assert page.request.post(f"{dashboard.url}/v1/queries/events", data=[{"event": "what"}]).status == 409

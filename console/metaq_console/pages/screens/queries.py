@@ -9,6 +9,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from metaq_console.cluster.history import SeriesKey
+from metaq_console.pages.findings import readings, unknowns
 from metaq_console.pages.rendering import LEVELS
 from metaq_console.pages.screens.plots import Plot, plot
 from metaq_console.pages.visit import Problem, Visit
@@ -75,6 +76,8 @@ async def query(visit: Visit) -> Response:
         is_live=True,
         title=row.title,
         look_at=row.look,
+        readings=readings(row.look, visit.look.language.code),
+        unknowns=unknowns(row.look, visit.look.language.code),
         phases=phases(row.look),
         partitions=[one for source in (row.look or {}).get("sources") or () for one in source["partitions"]],
         remarks=REMARKS,
