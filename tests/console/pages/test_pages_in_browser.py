@@ -91,10 +91,11 @@ def dashboard(broker: BrokerProcess) -> Iterator[Dashboard]:
 def test_each_screen_fits_and_is_quiet(open_page: OpenPage, dashboard: Dashboard, name: str, language: str) -> None:
     """No screen is wider than its window, throws an error, or breaks the content security policy."""
     locale, theme = {"en": ("en-GB", "light"), "zh": ("zh-CN", "dark")}[language]
+    page = open_page(dashboard.url + SCREENS[name], viewport=WIDE, locale=locale, color_scheme=theme)
+    assert page.locator("html").get_attribute("lang") == {"en": "en", "zh": "zh-CN"}[language]
+    assert page.locator("h1").count() == 1
     for viewport in (WIDE, PHONE):
-        page = open_page(dashboard.url + SCREENS[name], viewport=viewport, locale=locale, color_scheme=theme)
-        assert page.locator("html").get_attribute("lang") == {"en": "en", "zh": "zh-CN"}[language]
-        assert page.locator("h1").count() == 1
+        page.set_viewport_size(viewport)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         picture(page, f"{name} {language} {viewport['width']}")
 
