@@ -6,7 +6,7 @@ of its partitions, so that their answer is of one moment.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import closing
 from typing import Final
 
@@ -19,7 +19,7 @@ from metaq.backends.metaq.session import Session
 from metaq.client.records import Received
 from metaq.discovery.base import Directory
 from metaq.errors import BrokerError, ExtensionMissing, OffsetMoved
-from metaq.formats.frames import walk, whole_tail
+from metaq.formats.frames import PassedFrames, search, walk, whole_tail
 from metaq.model import INT64_MAX, Address, OffsetRange, Partition, TopicPartition
 
 FETCH_BYTES: Final = 64 << 10
@@ -28,6 +28,8 @@ TAIL_BYTES_MIN, TAIL_BYTES_MAX = 32 << 10, 2 << 20
 """Bytes before an end in which the last messages are looked for."""
 BULK_BYTES: Final = 1 << 20
 """Bytes of a request that reads through a partition."""
+BULK_AHEAD: Final = 2
+"""Such requests that are in flight."""
 _NO_STORE: Final = 404
 
 
@@ -124,7 +126,7 @@ class TopicReader:
         if start >= end:
             return
         where, wanted = TopicPartition(self.topic, partition), OffsetRange(start, end)
-        size, ahead = (BULK_BYTES, 2) if is_bulk else (FETCH_BYTES, 1)
+        size, ahead = (BULK_BYTES, BULK_AHEAD) if is_bulk else (FETCH_BYTES, 1)
         with (
             self._pool.lease(self.partitions[partition]) as session,
             closing(read_range(session, self.topic, partition.index, wanted, size, ahead)) as runs,
@@ -132,6 +134,24 @@ class TopicReader:
             for run in runs:
                 for frame in walk(run.data, run.offset, where=str(where)):
                     yield Received.of(where, frame)
+
+
+    def search(
+        self, partition: Partition, start: int, end: int, needles: Collection[bytes]
+    ) -> Generator[Received | PassedFrames, None, None]:
+        """Yield the messages that begin in ``[start, end)`` and may contain one of ``needles``, and what was passed
+        between them. Several times faster than ``read``, where few match. Raises as ``read``.
+        """
+        if start >= end:
+            return
+        where, wanted = TopicPartition(self.topic, partition), OffsetRange(start, end)
+        with (
+            self._pool.lease(self.partitions[partition]) as session,
+            closing(read_range(session, self.topic, partition.index, wanted, BULK_BYTES, BULK_AHEAD)) as runs,
+        ):
+            for run in runs:
+                for found in search(run.data, needles, run.offset, where=str(where)):
+                    yield found if isinstance(found, PassedFrames) else Received.of(where, found)
 
 
 def _bytes(session: Session, topic: str, partition: Partition, wanted: OffsetRange) -> bytes:

@@ -19,7 +19,7 @@ lengths, ``header_at`` and its siblings look at a single one. ``frame_loops`` ha
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
 from metaq.errors import CorruptFrame
@@ -32,6 +32,7 @@ __all__ = [
     "HEADER_BYTES",
     "Frame",
     "FrameHeader",
+    "PassedFrames",
     "attribute_span",
     "encode_body",
     "encode_frame",
@@ -44,6 +45,7 @@ __all__ = [
     "pack_header",
     "pass_whole",
     "require_length",
+    "search",
     "unpack_header",
     "walk",
     "whole_bytes",
@@ -244,6 +246,58 @@ def walk(run: Buffer, base_offset: int = 0, *, verify: bool = True, where: str =
             raise CorruptFrame(where, base_offset + start, _checksum_reason(body, checksum_stored))
         yield frame(base_offset + start, message_id, flag, checksum_stored, body)
         start = end
+
+
+class PassedFrames(NamedTuple):
+    """Frames that ``search`` stepped over: the offset behind them, how many there were, bytes of their bodies."""
+
+    end: int
+    frames: int
+    body_bytes: int
+
+
+PASSED_MAX: Final = 1024
+"""Most frames that ``search`` steps over before it says so."""
+
+
+def search(
+    run: bytes, needles: Collection[bytes], base_offset: int = 0, *, where: str = "run"
+) -> Iterator[Frame | PassedFrames]:
+    """Yield the whole frames of a run whose body may contain one of ``needles``, and what is between them, in order.
+
+    A body may contain them if its bytes do, or if it is a RocketMQ message, whose bytes may be compressed. Checksums of
+    all frames are verified. Several times faster than ``walk``, where few match. Arguments and errors: as ``walk``.
+    """
+    total, start, passed, passed_from = len(run), 0, 0, 0
+    unpack, find, crc = _HEADER.unpack_from, run.find, crc32
+    places = {needle: find(needle) for needle in needles}
+    nearest = min((at for at in places.values() if at >= 0), default=total)
+    while (body_start := start + HEADER_BYTES) <= total:
+        length, checksum_stored, message_id, flag = unpack(run, start)
+        if length < 0:
+            raise CorruptFrame(where, base_offset + start, f"body length {length}")
+        end = body_start + length
+        if end > total:
+            break
+        body = run[body_start:end]
+        if crc(body) & CHECKSUM_MASK != checksum_stored:
+            raise CorruptFrame(where, base_offset + start, _checksum_reason(body, checksum_stored))
+        if nearest < end or flag & STORED_FORM == STORED_FORM:
+            if passed:
+                yield PassedFrames(base_offset + start, passed, start - passed_from - passed * HEADER_BYTES)
+            yield Frame(base_offset + start, message_id, flag, checksum_stored, body)
+            passed, passed_from = 0, end
+            if nearest < end:
+                places = {needle: find(needle, end) if 0 <= at < end else at for needle, at in places.items()}
+                nearest = min((at for at in places.values() if at >= 0), default=total)
+        else:
+            passed += 1
+            if passed == PASSED_MAX:
+                yield PassedFrames(base_offset + end, passed, end - passed_from - passed * HEADER_BYTES)
+                passed, passed_from = 0, end
+        start = end
+    if passed:
+        yield PassedFrames(base_offset + start, passed, start - passed_from - passed * HEADER_BYTES)
 
 
 def _checksum_reason(body: bytes, stored: int) -> str:

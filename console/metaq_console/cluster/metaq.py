@@ -30,6 +30,7 @@ from metaq_console.cluster.values import (
     LagRow,
     NewMessage,
     PartitionRow,
+    PassedMessages,
     PreparedRow,
     ResendResult,
     ResetRow,
@@ -65,6 +66,15 @@ class MetaqReader(PartitionReader):
             for message in found:
                 self._position = message.end
                 yield stored_message(message)
+
+    def search(self, needles: Collection[bytes], end: int) -> Iterator[FoundMessage | PassedMessages]:
+        return self._search(needles, min(end, self._end))
+
+    def _search(self, needles: Collection[bytes], end: int) -> Generator[FoundMessage | PassedMessages, None, None]:
+        with closing(self._reader.search(self._partition, self._position, end, needles)) as found:
+            for one in found:
+                self._position = one.end
+                yield PassedMessages(*one) if isinstance(one, tuple) else stored_message(one)
 
 
 class MetaqSystem(QueueSystem):

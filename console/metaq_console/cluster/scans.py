@@ -1,7 +1,8 @@
 """Scans: searches through the messages of a topic that run at this server, are bounded, and can be stopped.
 
 A scan reads the partitions in alternation, so that a long one does not use up the limit. It ends with the first of:
-enough matches, enough messages read, its time, its end, a cancellation. ``progress`` can be read at any time, also
+enough matches, enough messages read, its time, its end, a cancellation. Messages that cannot match are passed in pieces
+of about a thousand, so a scan may read so many more than its limit. ``progress`` can be read at any time, also
 while the scan runs in another thread; ``positions`` in it is where a later scan goes on.
 """
 
@@ -16,7 +17,7 @@ from typing import Final, Literal
 
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq_console.cluster.system import PartitionReader, QueueSystem, ReadStart
-from metaq_console.cluster.values import FoundMessage
+from metaq_console.cluster.values import FoundMessage, PassedMessages
 
 LIMIT_MAX: Final = 1000
 """Most matches that a scan keeps."""
@@ -27,7 +28,9 @@ READ_DEFAULT: Final = 100_000
 SECONDS_MAX: Final = 600.0
 SECONDS_DEFAULT: Final = 10.0
 ROUND_MESSAGES: Final = 5000
-"""Messages that are read of a partition before the scan switches to the next one."""
+"""Messages that are looked at in a partition before the scan switches to the next one that waits."""
+ROUND_PASSED: Final = 500_000
+"""The same for messages that the reader passes because they cannot match."""
 CLOCK_MESSAGES: Final = 64
 """Messages between two looks at the clock."""
 
@@ -79,6 +82,16 @@ class ScanRequest:
     def filters(self) -> bool:
         """Whether a message may be read that does not match."""
         return any(one is not None for one in (self.attribute, self.key, self.message_id, self.text, self.until_ms))
+
+    @property
+    def needles(self) -> tuple[bytes, ...]:
+        """Bytes of which one is in every message that matches; none if messages must be looked at one by one."""
+        if self.until_ms is not None or self.message_id is not None:
+            return ()
+        if self.text is not None:
+            return _spellings(self.text)
+        wanted = self.attribute or self.key
+        return () if not wanted else (wanted.encode("utf-8", "replace"),)
 
     def matches(self, message: FoundMessage) -> bool:
         """Return whether a message is looked for."""
@@ -264,32 +277,29 @@ class Scan:
         waiting = deque(self._counts.parts.values())
         while waiting:
             part = waiting.popleft()
-            stopped = self._read_round(part)
+            stopped = self._read_round(part, is_last=not waiting)
             if stopped is not None:
                 return stopped
             if not part.is_done:
                 waiting.append(part)
         return "end"
 
-    def _read_round(self, part: _Part) -> Stopped | None:
-        """Read a piece of a partition; return why the whole scan ends, if it does."""
-        counts, request = self._counts, self.request
-        messages = part.reader.messages()
+    def _read_round(self, part: _Part, *, is_last: bool) -> Stopped | None:
+        """Read a piece of a partition, or all of it if it ``is_last``; return why the whole scan ends, if it does."""
+        needles = self.request.needles
+        messages = part.reader.search(needles, part.end) if needles else part.reader.messages()
+        looked_at = passed = 0
         try:
-            for number, message in enumerate(messages, 1):
-                if message.offset >= part.end or self._is_past(message):
-                    part.is_done = True
-                    return None
-                stopped = self._keep(message) if request.matches(message) else None
-                if stopped == "bytes":
+            for message in messages:
+                if isinstance(message, PassedMessages):
+                    passed += message.count
+                    stopped = self._pass(part, message)
+                else:
+                    looked_at += 1
+                    stopped = self._look_at(part, message, looked_at)
+                if stopped is not None or part.is_done:
                     return stopped
-                part.position = message.next_offset
-                counts.read += 1
-                counts.read_bytes += len(message.data)
-                stopped = stopped or self._limit(number)
-                if stopped is not None:
-                    return stopped
-                if number == ROUND_MESSAGES:
+                if not is_last and (looked_at >= ROUND_MESSAGES or passed >= ROUND_PASSED):
                     return None
             part.is_done = True
             return None
@@ -297,6 +307,27 @@ class Scan:
             close = getattr(messages, "close", None)
             if close is not None:
                 close()
+
+    def _pass(self, part: _Part, passed: PassedMessages) -> Stopped | None:
+        """Count messages that cannot match."""
+        part.position = passed.next_offset
+        self._counts.read += passed.count
+        self._counts.read_bytes += passed.value_bytes
+        return self._limit(CLOCK_MESSAGES)
+
+    def _look_at(self, part: _Part, message: FoundMessage, number: int) -> Stopped | None:
+        """Keep a message if it matches; ``number`` counts those of the round."""
+        counts = self._counts
+        if message.offset >= part.end or self._is_past(message):
+            part.is_done = True
+            return None
+        stopped = self._keep(message) if self.request.matches(message) else None
+        if stopped == "bytes":
+            return stopped
+        part.position = message.next_offset
+        counts.read += 1
+        counts.read_bytes += len(message.data)
+        return stopped or self._limit(number)
 
     def _is_past(self, message: FoundMessage) -> bool:
         """Whether the partition has only later messages from here on."""

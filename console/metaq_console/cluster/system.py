@@ -18,6 +18,7 @@ from metaq_console.cluster.values import (
     LagRow,
     NewMessage,
     PartitionRow,
+    PassedMessages,
     ResendResult,
     ResetRow,
     SendResult,
@@ -41,6 +42,12 @@ class PartitionReader(ABC):
     @abstractmethod
     def messages(self) -> Iterator[FoundMessage]:
         """Yield messages up to the readable end. The iterator has to be closed before the next one is made."""
+
+    def search(self, needles: Collection[bytes], end: int) -> Iterator[FoundMessage | PassedMessages]:
+        """Yield, as ``messages``, at least those before ``end`` whose bytes contain one of ``needles``; and what was
+        passed between them, where a system can pass messages without looking at each.
+        """
+        yield from self.messages()
 
 
 class QueueSystem(ABC):

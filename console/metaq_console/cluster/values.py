@@ -79,6 +79,15 @@ class FoundMessage:
     data: bytes = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class PassedMessages:
+    """Messages that a search has passed: where the next one begins, how many there were, bytes of their values."""
+
+    next_offset: int
+    count: int
+    value_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
     """A consumer group. ``lag`` is the sum over ``partitions`` partitions; ``error`` says why it is not known."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, cast
 
 import pytest
@@ -11,7 +11,7 @@ from fix_broker import wait_until
 from metaq_console.cluster.scan_jobs import KEPT_S, RUNNING_MAX, ScanJobs
 from metaq_console.cluster.scans import KEPT_BYTES_MAX, ROUND_MESSAGES, Scan, ScanRequest
 from metaq_console.cluster.system import PartitionReader, QueueSystem
-from metaq_console.cluster.values import FoundMessage
+from metaq_console.cluster.values import FoundMessage, PassedMessages
 from metaq_console.errors import RequestFailed
 
 from metaq.net.clock import SYSTEM_CLOCK
@@ -103,6 +103,46 @@ def test_partitions_are_read_in_alternation() -> None:
     found = scan(system, text="none", read_max=ROUND_MESSAGES + 20)
     assert system.read.count("0-1") == 10
     assert (found.progress.stopped, found.progress.read) == ("read", ROUND_MESSAGES + 20)
+
+
+class PassingReader(CountedReader):
+    """Passes messages without the needles."""
+
+    def search(self, needles: Collection[bytes], end: int) -> Iterator[FoundMessage | PassedMessages]:
+        for one in self.messages():
+            if any(needle in one.data for needle in needles):
+                yield one
+            else:
+                yield PassedMessages(one.next_offset, 1, len(one.data))
+
+
+class PassingSystem(CountedSystem):
+    """As the bundled broker's: needles are looked for in whole runs."""
+
+    def reader(self, topic: str, partition: str, position: int, *, is_bulk: bool) -> PartitionReader:
+        return PassingReader(self, partition, position)
+
+
+@pytest.mark.parametrize("wanted", [{"text": "order 7"}, {"attribute": "paid"}, {"key": "paid"}, {"text": "消息"}])
+def test_passed_messages_count_as_read(wanted: dict[str, Any]) -> None:
+    plain, passing = scan(CountedSystem(p0=100, p1=7), **wanted), scan(PassingSystem(p0=100, p1=7), **wanted)
+    assert passing.messages() == plain.messages()
+    for one in (plain, passing):
+        assert (one.progress.read, one.progress.stopped, one.progress.fraction) == (107, "end", 1.0)
+        assert one.progress.positions == {"0-0": 100, "0-1": 7}
+    assert passing.progress.read_bytes == plain.progress.read_bytes
+
+
+def test_where_each_message_must_be_looked_at_none_is_passed() -> None:
+    for wanted in ({"until_ms": 5, "text": "order"}, {"message_id": "3", "text": "order"}, {}, {"attribute": ""}):
+        assert ScanRequest(topic="orders", **wanted).needles == ()  # type: ignore[arg-type]
+
+
+def test_passing_ends_with_the_limits() -> None:
+    found = scan(PassingSystem(p0=ENDLESS), text="none", read_max=500)
+    assert (found.progress.stopped, found.progress.read) == ("read", 500)
+    found = scan(PassingSystem(p0=ENDLESS), PausedClock(), text="none", seconds=5)
+    assert found.progress.stopped == "seconds"
 
 
 def test_a_later_scan_goes_on_at_the_positions_of_an_earlier_one() -> None:

@@ -9,6 +9,7 @@ from metaq.backends.metaq.puts import put
 from metaq.client.topic_reader import TopicReader, require_stored
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import OffsetMoved
+from metaq.formats.frames import PassedFrames
 from metaq.model import Address, Message, OffsetRange, Partition
 from metaq.testing.broker_process import BrokerProcess
 from metaq.testing.memory import MemoryBroker, MemoryTransport
@@ -39,6 +40,13 @@ def test_it_reads_from_a_boundary_to_an_end(reader: TopicReader, is_bulk: bool) 
     found = [message.data for message in reader.read(WHERE, 54, 108, is_bulk=is_bulk)]
     assert found == [b"order 2", b"order 3"]
     assert list(reader.read(WHERE, 270, 270)) == []
+
+
+def test_it_passes_what_cannot_match(reader: TopicReader) -> None:
+    found = list(reader.search(WHERE, 27, 270, [b"order 3", b"order 7"]))
+    assert [one.data for one in found if not isinstance(one, PassedFrames)] == [b"order 3", b"order 7"]
+    assert [(one.end, one.frames) for one in found if isinstance(one, PassedFrames)] == [(81, 2), (189, 3), (270, 2)]
+    assert list(reader.search(WHERE, 270, 270, [b"order"])) == []
 
 
 def test_an_offset_inside_a_message_is_refused(reader: TopicReader) -> None:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metaq.errors import CorruptFrame
 from metaq.formats.checksum import checksum
 from metaq.formats.frames import (
     FLAG_ATTRIBUTE,
     HEADER_BYTES,
+    PASSED_MAX,
     Frame,
+    PassedFrames,
     attribute_span,
     encode_body,
     encode_frame,
     encode_message,
+    encode_stored,
     frame_bytes,
     header_at,
     intact,
@@ -23,6 +28,7 @@ from metaq.formats.frames import (
     pack_header,
     pass_whole,
     require_length,
+    search,
     walk,
     whole_bytes,
     whole_tail,
@@ -263,3 +269,43 @@ class TestTheTailOfARun:
     def test_a_run_without_an_end_has_none(self) -> None:
         assert whole_tail(self.ONE + self.TWO[:-1]) == []
         assert whole_tail(b"") == []
+
+
+BODIES = st.lists(st.binary(max_size=12) | st.sampled_from([b"tea", b"a cup of tea", b"te", b"a"]), max_size=40)
+
+
+@given(BODIES, st.lists(st.sampled_from([b"tea", b"a", b"\0\0", b"none"]), min_size=1, max_size=3), st.integers(0, 30))
+def test_a_search_yields_what_may_match_and_passes_the_rest(
+    bodies: list[bytes], needles: list[bytes], cut: int
+) -> None:
+    run = b"".join(encode_frame(number, 0, body) for number, body in enumerate(bodies))
+    run = run[: max(0, len(run) - cut)]
+    there = list(walk(run, 1000))
+    found = list(search(run, needles, 1000))
+    frames = [one for one in found if isinstance(one, Frame)]
+    assert [one for one in there if any(needle in one.body for needle in needles) and one not in frames] == []
+    assert [one for one in frames if one not in there] == []
+    position = read = size = 0
+    for one in found:
+        position = one.end
+        read += one.frames if isinstance(one, PassedFrames) else 1
+        size += one.body_bytes if isinstance(one, PassedFrames) else len(one.body)
+    assert (read, size) == (len(there), sum(len(one.body) for one in there))
+    assert position == (there[-1].end if there else 0)
+
+
+def test_a_search_says_now_and_then_how_far_it_is() -> None:
+    run = encode_message(b"x") * (2 * PASSED_MAX + 1)
+    assert [one.frames for one in search(run, [b"y"]) if isinstance(one, PassedFrames)] == [PASSED_MAX, PASSED_MAX, 1]
+
+
+def test_a_search_finds_damage_in_what_it_passes() -> None:
+    run = bytearray(encode_message(b"one") + encode_message(b"two"))
+    run[-1] ^= 1
+    with pytest.raises(CorruptFrame, match="checksum"):
+        list(search(bytes(run), [b"none"]))
+
+
+def test_a_search_does_not_look_into_messages_that_may_be_compressed() -> None:
+    packed = encode_stored(b"", b"head", b"", b"packed")
+    assert [type(one) for one in search(packed, [b"none"])] == [Frame]
