@@ -12,7 +12,8 @@ ends at which the run stops.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, NoReturn, cast
@@ -65,7 +66,8 @@ class StreamReader(ShippedToWorkers, DataSourceStreamReader, SupportsTriggerAvai
     ``metaq.formats.checkpoint_offsets`` describes the other keys.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, cpu_s: Callable[[], float] = time.process_time) -> None:
+        """``cpu_s`` returns the processor time of this process, which decides how long an idle query rests."""
         self._source = source
         self._options, self._clock = source.options, source.clock
         self._initial: Progress | None = None
@@ -74,7 +76,7 @@ class StreamReader(ShippedToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         self._read_topics: Collection[str] = ()
         self._suspect_since_s: dict[TopicPartition, float] = {}
         self._selected: tuple[Progress | None, Progress] = (None, Progress({}))
-        self._known, self._idling = ProgressMemory(source.notation.parse_partition), IdleBackoff(source.clock)
+        self._known, self._idling = ProgressMemory(source.notation.parse_partition), IdleBackoff(source.clock, cpu_s)
         self._ends: tuple[AvailableRanges | None, Progress] = (None, Progress({}))
         self._trigger_delay = TriggerDelay(source.clock, source.options.trigger_delay_ms_max / 1000)
         self._report_loss = LossReport(fail=source.options.fail_on_data_loss)

@@ -32,6 +32,11 @@ Tree = dict[str, Any]
 Reader = BatchReader | StreamReader
 
 
+def no_cpu_s() -> float:
+    """The processor time of a process that takes none: no rest of an idle query depends on the machine's load."""
+    return 0.0
+
+
 class MicroBatches:
     """Reads tasks, and makes one micro-batch after the other, a second of ``clock`` apart."""
 
@@ -117,7 +122,7 @@ class Harness(MemoryBrokers):
         return parse_source_options(given, use)
 
     def stream(self, **options: str) -> StreamReader:
-        return StreamReader(MetaQSource(self.options(Use.STREAM_READ, **options), self.pool, self.clock))
+        return StreamReader(MetaQSource(self.options(Use.STREAM_READ, **options), self.pool, self.clock), no_cpu_s)
 
     def batch(self, **options: str) -> list[bytes]:
         reader = BatchReader(MetaQSource(self.options(Use.BATCH_READ, **options), self.pool, self.clock))

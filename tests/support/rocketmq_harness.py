@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from metaq_harness import MicroBatches, Reader, Tree
+from metaq_harness import MicroBatches, Reader, Tree, no_cpu_s
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
@@ -72,7 +72,7 @@ class RocketMQHarness(MicroBatches):
         return RocketMQSource(parse_source_options(self.raw(options), use), self.pool, self.directory, self.clock)
 
     def stream(self, **options: str) -> StreamReader:
-        return StreamReader(self.source(Use.STREAM_READ, **options))
+        return StreamReader(self.source(Use.STREAM_READ, **options), no_cpu_s)
 
     def batch(self, **options: str) -> list[dict[str, Any]]:
         reader = BatchReader(self.source(Use.BATCH_READ, **options))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from checkpoints import commit, offset, plan, query
 from fake_queues import FakeCluster, FakeOptions, FakeQueues, FakeSource, fake_options, queue
-from metaq_harness import MicroBatches, Tree
+from metaq_harness import MicroBatches, Tree, no_cpu_s
 from pyspark.sql.datasource import InputPartition
 
 from metaq.model import OffsetRange, PartitionState
@@ -47,7 +47,7 @@ class Query(MicroBatches):
     def start(self) -> tuple[FakeSource, StreamReader]:
         """A new run."""
         source = FakeSource(self.queues, self.options, self.clock)
-        return source, StreamReader(source)
+        return source, StreamReader(source, no_cpu_s)
 
     def step(self, start: Tree) -> tuple[Tree, list[bytes]]:
         """One micro-batch, a second later."""
