@@ -35,9 +35,14 @@ demo: java $(READY)  ## Send lines through the broker and Spark and check every 
 cluster-demo: java $(READY)  ## The same on a whole cluster of this machine, with a broker killed in the middle
 	@$(SPARK_PYTHON) jobs/cluster_demo.py
 
-test: java $(READY)  ## Run all tests; PYTEST_ARGS='-m "not spark"' leaves out those that start Spark
+test: java $(READY)  ## Run the tests, ten minutes; PYTEST_ARGS='-m "not spark"' leaves out those that start Spark
 	@scripts/with-java $(VENV) scripts/archive-spark $(VENV)
 	@$(SPARK_PYTHON) -m pytest $(PYTEST_ARGS)
+
+.PHONY: test-long
+test-long: java $(READY)  ## Run what make test leaves out: tests marked long, and all cases of those that try fewer there
+	@scripts/with-java $(VENV) scripts/archive-spark $(VENV)
+	@METAQ_LONG_TESTS=1 $(SPARK_PYTHON) -m pytest -m long $(PYTEST_ARGS)
 
 test-fast: $(READY)  ## Run the tests that start no process and no Spark, about a minute
 	@METAQ_FAST_TESTS=1 $(BIN)/python -m pytest -m "not spark and not process and not slow" -o tmp_path_retention_policy=failed $(PYTEST_ARGS)

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+import examples as cases
 import kazoo.protocol.connection
 import kazoo.retry
 import pytest
-from examples import FAST, examples
+from examples import FAST, LONG, examples
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -78,8 +79,11 @@ for module in (kazoo.protocol.connection, kazoo.retry):
 settings.register_profile("usual", settings.get_profile("default"), max_examples=examples(100))
 settings.load_profile("usual")
 
-USUAL_SECONDS = {"slow": 15, "spark": 3, "process": 1}
+USUAL_SECONDS = {"long": 60, "slow": 15, "spark": 3, "process": 1}
 """What a test with this mark takes, roughly; all others take nothing."""
+
+TRY_FEWER = ("examples", "spread", "histories", "LONG")
+"""Names of ``tests/support/examples.py`` in a file whose tests try more cases in ``make test-long``."""
 
 IMPORTS_SINCE = {"test_pushdown.py": "4.1"}
 """Files that import what came with this version of Spark."""
@@ -147,11 +151,41 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     return MARKED_AS_A_WHOLE.search(collection_path.read_text(encoding="utf-8")) is not None or None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def _tries_fewer(item: pytest.Item) -> bool:
+    """Whether a test tries more cases in ``make test-long`` than in ``make test``."""
+    names = vars(getattr(item, "module", item))
+    is_property = hasattr(getattr(item, "obj", None), "hypothesis")
+    return is_property or any(name in names and names[name] is getattr(cases, name) for name in TRY_FEWER)
+
+
+def _leave_out_long_ones(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests that only ``make test-long`` runs, unless ``-m`` names the mark or an argument their file.
+
+    Those in a browser are among them.
+    """
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker("long")
+    if LONG or re.search(r"\b(long|browser)\b", config.option.markexpr):
+        return
+    named = {(config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args}
+    left_out = [item for item in items if item.get_closest_marker("long") and item.path.resolve() not in named]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+@pytest.hookimpl(tryfirst=True)  # before ``-m`` selects
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run the files with most long tests first: test processes take files in order, and none is to end with one.
 
-    Tests of what the installed Spark does not have are skipped.
+    Tests of what the installed Spark does not have are skipped. ``make test-long`` also runs those that try more cases
+    there.
     """
+    _leave_out_long_ones(config, items)
+    for item in items if LONG else ():
+        if _tries_fewer(item):
+            item.add_marker("long")
     for item in items:
         if (mark := item.get_closest_marker("since")) is not None and _older_than(mark.args[0]):
             item.add_marker(pytest.mark.skip(reason=f"needs Spark {mark.args[0]}"))

@@ -71,7 +71,7 @@ PROGRAMS = [program for program in (*SUITE, *BESIDE) if not program.needs_peer]
 
 
 def marked(program: Program) -> object:
-    marks = [pytest.mark.slow, pytest.mark.process]
+    marks = [pytest.mark.long, pytest.mark.slow, pytest.mark.process]
     if program.name not in WITHOUT_SPARK:
         marks.append(pytest.mark.spark)
     return pytest.param(program, marks=marks, id=program.name)

@@ -305,6 +305,7 @@ def the_line(start: str) -> str:
 @pytest.mark.spark
 @pytest.mark.process
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_jobs_run(start_broker: StartBroker, tmp_path: Path, folder: Path) -> None:
     broker = start_broker("dev", tmp_path / "data", "--port", "0")
     terminal = Terminal(folder, broker)

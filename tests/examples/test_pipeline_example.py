@@ -20,7 +20,7 @@ from metaq.cli.main import main as metaq
 pytest.importorskip("pyspark.pipelines", reason="this Spark has no pipelines")
 pytest.importorskip("yaml", reason="pyspark[pipelines] is not installed")
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.long]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline"
 HOME = Path(pyspark.__path__[0])

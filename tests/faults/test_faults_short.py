@@ -10,7 +10,7 @@ from faults.fuzz.fuzz_run import FuzzOptions, FuzzRun
 from faults.kill_loop import KillLoop, KillOptions
 from faults.scenarios import SCENARIOS, Skipped, Stage
 
-pytestmark = [pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.long]
 
 ROUNDS = 10
 COMMANDS = 20_000

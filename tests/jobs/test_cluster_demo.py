@@ -24,7 +24,7 @@ MESSAGES = 2000
 
 def whole(test: Callable[..., None]) -> Callable[..., None]:
     """A test that starts all of it."""
-    for mark in (pytest.mark.spark, pytest.mark.process, pytest.mark.slow):
+    for mark in (pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.long):
         test = mark(test)
     return test
 

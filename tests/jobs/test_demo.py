@@ -48,6 +48,7 @@ def test_own_files_come_through_byte_for_byte(environment: dict[str, str], tmp_p
     assert demo_folders(environment) == []
 
 
+@pytest.mark.long
 def test_rocketmq_s_side_gives_the_same(environment: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "app.log"
     file.write_bytes(b"".join(b"081109 203501 1 ERROR dfs.FSDataset: %d\r\n" % number for number in range(3000)))
@@ -65,6 +66,7 @@ def test_wrong_input_is_reported_at_once(environment: dict[str, str]) -> None:
     assert done.stderr == "demo: absent.log: no such file, or a folder without files\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interruption_leaves_nothing_behind(environment: dict[str, str], number: signal.Signals) -> None:
     command = [sys.executable, DEMO]

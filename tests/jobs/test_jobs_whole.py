@@ -86,6 +86,7 @@ def put_lines(address: Address, topic: str, *lines: bytes) -> None:
             put(session, topic, 0, Message(line))
 
 
+@pytest.mark.long
 def test_lines_to_topic(submit: Submit, broker: Address, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.log").write_bytes(b"one\r\n\n\xff\xfe\nfour")
@@ -95,6 +96,7 @@ def test_lines_to_topic(submit: Submit, broker: Address, tmp_path: Path) -> None
     assert stored(broker, "lines") == [[b"one\r\n", b"\n"], [b"\xff\xfe\n", b"four", b"five\n"]]
 
 
+@pytest.mark.long
 def test_lines_to_topic_says_what_is_wrong(submit: Submit, broker: Address) -> None:
     done = submit("lines_to_topic.py", "--brokers", str(broker), "--topic", "lines", "absent.log")
     assert done.returncode == 1

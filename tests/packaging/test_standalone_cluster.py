@@ -15,7 +15,7 @@ from metaq.backends.metaq.pool import shared_pool
 from metaq.backends.metaq.puts import put
 from metaq.model import Address, Message
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.long]
 
 JOB = Path(__file__).with_name("cluster_job.py")
 MESSAGES = 500

@@ -8,6 +8,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
 from environments import ROOT, Environment
 
 PAGE = ROOT / "docs" / "client.md"
@@ -34,11 +35,13 @@ def modules() -> dict[str, str]:
     return found
 
 
+@pytest.mark.long
 def test_each_package_has_the_marker(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert [f"{name}/py.typed" in names for name in ("metaq", "metaq_spark", "metaq_broker")] == [True] * 3
 
 
+@pytest.mark.long
 def test_the_examples_of_the_client_are_typed(bare_environment: Environment, tmp_path: Path) -> None:
     found = modules()
     assert len(found) > 8

@@ -21,7 +21,7 @@ import metaq
 import metaq_spark
 from metaq_spark.finished_jobs import JOBS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def modules_in_wheel(wheel: Path) -> set[str]:

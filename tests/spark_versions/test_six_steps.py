@@ -16,7 +16,7 @@ from sparks import SPARKS
 
 from metaq import RocketMQ
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.long]
 
 PROGRAM = Path(__file__).with_name("six_steps.py")
 TITLES = ["write", "read", "filter", "stream", "limited stream", "exactly once"]

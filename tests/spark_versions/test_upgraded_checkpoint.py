@@ -14,7 +14,7 @@ from sparks import SPARKS
 
 from metaq import MetaQ
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.long]
 
 PROGRAM = Path(__file__).with_name("copying_query.py")
 ROWS = 20

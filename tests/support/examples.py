@@ -1,4 +1,7 @@
-"""How many examples a property test tries, and how many cases a test of all cases: fewer in `make test-fast`."""
+"""How many examples a property test tries, and how many cases a test of all cases.
+
+All of them in `make test-long`, fewer in `make test`, a few in `make test-fast`.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,23 @@ from typing import Final, TypeVar
 from hypothesis import HealthCheck, settings
 
 FAST: Final = bool(os.environ.get("METAQ_FAST_TESTS"))
-FEW: Final = 25
-SPREAD: Final = 12
+LONG: Final = bool(os.environ.get("METAQ_LONG_TESTS"))
+EXAMPLES: Final = 25 if FAST else 40
+"""At most so many examples, and where there are many: a quarter of them."""
+SPREAD: Final = 12 if FAST else 40
+"""At most so many cases."""
 
 Case = TypeVar("Case")
 
 
 def examples(count: int) -> int:
-    """``count``, or in `make test-fast` no more than a few."""
-    return min(count, FEW) if FAST else count
+    """``count`` in `make test-long`, else no more than ``EXAMPLES``, or outside of `make test-fast` a quarter."""
+    return count if LONG else max(min(count, EXAMPLES), 0 if FAST else count // 4)
 
 
 def spread(cases: Sequence[Case]) -> Sequence[Case]:
-    """All of them, or in `make test-fast` a dozen at most, evenly spread; the last is among them."""
-    return cases[:: -(len(cases) // SPREAD + 1)][::-1] if FAST else cases
+    """All of them in `make test-long`, else at most ``SPREAD`` of them, evenly spread; the last is among them."""
+    return cases if LONG else cases[:: -(len(cases) // SPREAD + 1)][::-1]
 
 
 def histories(count: int, *, steps: int) -> settings:

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from examples import spread
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from metaq_broker.transactions import applier
 from metaq_broker.transactions.checkpoint import CheckpointSettings
@@ -113,7 +114,7 @@ def test_the_script_keeps_its_promises_without_accidents(tmp_path: Path) -> None
 @pytest.mark.parametrize("kept", [0.0, 0.5, 0.97])
 def test_kill_at_every_call(tmp_path: Path, kept: float) -> None:
     """The process dies inside call N; a write has arrived in part. What was written before stays."""
-    for at in range(1, changing_calls(tmp_path / "count") + 1):
+    for at in spread(range(1, changing_calls(tmp_path / "count") + 1)):
         root = tmp_path / f"at{at}"
         files, promises = accident(root, Fault(at, POWER_CUT, kept))
         for round_ in range(2):
@@ -125,7 +126,7 @@ def test_kill_at_every_call(tmp_path: Path, kept: float) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_power_loss_at_every_call(tmp_path: Path, seed: int) -> None:
     """The power goes at call N: only what was synced is sure, of the rest any part may be there."""
-    for at in range(1, changing_calls(tmp_path / "count") + 1):
+    for at in spread(range(1, changing_calls(tmp_path / "count") + 1)):
         root = tmp_path / f"at{at}"
         files, promises = accident(root, Fault(at, POWER_CUT, 0.5))
         for round_ in range(2):
@@ -141,7 +142,7 @@ def test_power_loss_at_every_call(tmp_path: Path, seed: int) -> None:
 )
 def test_every_call_fails(tmp_path: Path, fault: Fault) -> None:
     """Call N fails, the broker goes on as well as it can; after a power cut the disk is well again."""
-    for at in range(1, changing_calls(tmp_path / "count") + 1):
+    for at in spread(range(1, changing_calls(tmp_path / "count") + 1)):
         root = tmp_path / f"at{at}"
         files, promises = accident(root, Fault(at, fault.error, fault.kept, fault.lasting))
         for round_ in range(2):
@@ -153,7 +154,7 @@ def test_every_call_fails(tmp_path: Path, fault: Fault) -> None:
 def test_power_loss_twice_during_recovery(tmp_path: Path) -> None:
     """The second cut hits the recovery from the first one, at every call of it."""
     total = changing_calls(tmp_path / "count")
-    for at in range(total // 3, total, 7):
+    for at in spread(range(total // 3, total, 7)):
         for again in range(1, 40):
             root = tmp_path / f"at{at}-{again}"
             files, promises = accident(root, Fault(at, POWER_CUT, 0.5))

@@ -11,7 +11,7 @@ from faults.exactly_once.planned_kills import SHORT, Delivery
 from faults.exactly_once.steps import Step
 from faults.exactly_once.zombie import Return, bring_back
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.long]
 
 SEED = 20
 

@@ -17,6 +17,7 @@ from faults.failover.rounds import FAULTS, Rounds
 
 @pytest.mark.process
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_master_is_killed_and_nothing_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--rounds", "2", "--no-network", "--folder", str(tmp_path), "--seed", "1"]) == 0
     said = capsys.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 
 from faults.groups import broker_rounds, rounds
 
-pytestmark = [pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.mark.parametrize("registry", [rounds, broker_rounds], ids=["zookeeper", "brokers"])

@@ -17,6 +17,7 @@ from faults.put_back.rounds import Harm, PutBackRun, schedule
 @pytest.mark.spark
 @pytest.mark.process
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("format_name", "harms"), [("metaq", [Harm.ONE, Harm.JOURNAL]), ("rocketmq", [Harm.ALL, Harm.COMMIT_LOST])]
 )

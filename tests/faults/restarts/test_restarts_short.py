@@ -8,7 +8,7 @@ import pytest
 
 from faults.restarts.rounds import Rounds
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.long]
 
 ROUNDS = 2
 SEED = 18
