@@ -7,11 +7,12 @@ inherited ones without writing to them (closing its copy of the descriptor does 
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, Self, TypeVar
 
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
@@ -117,6 +118,14 @@ class Pool(Generic[S]):
         """Close this process's idle sessions; leased ones are closed when they are returned."""
         self._closed = True
         self._idle().drain()
+
+    def until_exit(self) -> Self:
+        """Close the idle sessions when the interpreter ends: nobody owns a pool that the whole process shares.
+
+        Else the interpreter warns of each socket (``ResourceWarning``). Returns this pool.
+        """
+        atexit.register(self.close)
+        return self
 
     def end(self) -> None:
         """Close the pool, and lease no more sessions: the client that owns the pool is closed."""

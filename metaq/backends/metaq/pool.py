@@ -80,7 +80,7 @@ class SessionPool(Pool[Session]):
             session.close()
 
 
-_SHARED: Final = SessionPool()
+_SHARED: Final = SessionPool().until_exit()
 
 
 def shared_pool() -> SessionPool:

@@ -46,7 +46,8 @@ A = TypeVar("A")
 @functools.cache
 def pool_with(timeouts: Timeouts, tls: TlsSettings | None = None) -> SessionPool:
     """Return this process's pool of connections with these timeouts and TLS settings."""
-    return SessionPool(timeouts) if tls is None else SessionPool(timeouts, TlsTransport(tls))
+    pool = SessionPool(timeouts) if tls is None else SessionPool(timeouts, TlsTransport(tls))
+    return pool.until_exit()
 
 
 class Cluster:
