@@ -48,9 +48,12 @@ class SessionPool(Pool[Session]):
         self.timeouts, self._transport = timeouts, transport
 
     def hurried(self, seconds: float) -> SessionPool:
-        """Return another pool for the same servers, whose sessions have a timeout of at most ``seconds``."""
+        """Return another pool for the same servers, whose sessions have a timeout of at most ``seconds``.
+
+        It is closed with this one.
+        """
         shorter = Timeouts(min(seconds, self.timeouts.connect_s), min(seconds, self.timeouts.request_s))
-        return SessionPool(shorter, self._transport, self.clock)
+        return self.derive(SessionPool(shorter, self._transport, self.clock))
 
     def _serving_address(self, address: Address) -> Address:
         return self.members.serving(address)

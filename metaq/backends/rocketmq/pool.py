@@ -39,9 +39,12 @@ class SessionPool(Pool[Session]):
         self._parts = transport, clock, credentials
 
     def hurried(self, seconds: float) -> SessionPool:
-        """Return another pool for the same servers, whose sessions have a timeout of at most ``seconds``."""
+        """Return another pool for the same servers, whose sessions have a timeout of at most ``seconds``.
+
+        It is closed with this one.
+        """
         shorter = Timeouts(min(seconds, self.timeouts.connect_s), min(seconds, self.timeouts.request_s))
-        return SessionPool(shorter, *self._parts)
+        return self.derive(SessionPool(shorter, *self._parts))
 
     @contextmanager
     def lease(self, address: Address, until_s: float | None = None) -> Iterator[Session]:

@@ -284,3 +284,17 @@ def test_a_topic_whose_brokers_are_all_away_is_not_unknown_to_a_task(
     with pytest.raises(BrokerAway) as caught:
         directory.read_address("broker-a", topic="orders")
     assert caught.value.retryable
+
+
+def test_no_connection_to_a_name_server_outlives_the_pool(
+    cluster: ScriptedCluster, directory: NameServerDirectory, pool: SessionPool
+) -> None:
+    """One may be asked for a short time, by a client whose broker does not answer."""
+    address = directory.read_address("broker-a", topic=None)
+    assert not directory.has_moved("broker-a", address)
+    hurried = directory._hurried
+    assert sum(hurried.idle_count(server) for server in cluster.name_servers) == 2
+    pool.end()
+    assert [hurried.idle_count(server) for server in cluster.name_servers] == [0, 0]
+    with pytest.raises(ValueError, match="the client is closed"), hurried.lease(cluster.name_servers[0]):
+        pass
