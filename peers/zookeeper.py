@@ -45,6 +45,8 @@ def zookeeper_arguments(folder: Path, port: int, tick_ms: int) -> list[str]:
 class ZooKeeperServer(JavaServer):
     """One server with its files in ``folder``. Its port stays the same when it is started again."""
 
+    host = "127.0.0.1"
+
     def __init__(self, folder: Path, tick_ms: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         port = free_port()
@@ -55,7 +57,7 @@ class ZooKeeperServer(JavaServer):
 
     def _serves(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), ANSWER_S) as connection:
+            with socket.create_connection((self.host, self.port), ANSWER_S) as connection:
                 connection.sendall(b"conf")
                 told = b"".join(iter(lambda: connection.recv(1 << 16), b""))
         except OSError:

@@ -14,8 +14,13 @@ from typing import Any, Final
 import metaq
 from metaq.model import Address
 from metaq_broker.app import Broker
+from metaq_broker.log.files.errors import is_disk_full
 from metaq_broker.log.files.open_files import raise_limit
 from metaq_broker.operate.config.configuration import BrokerConfig
+from metaq_broker.start_errors import StartFailed
+
+FULL_PAUSE_S: Final = 1.0
+"""Seconds between two attempts to open a member whose disk is full."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -35,7 +40,10 @@ def run(config: BrokerConfig, announce: Callable[[int], None] = lambda port: Non
 
 
 async def _serve(config: BrokerConfig, announce: Callable[[int], None], file: Path | None) -> None:
-    """Run brokers one after the other: a member of a pair that may not go on is closed, and opened again."""
+    """Run brokers one after the other: a member of a pair that may not go on is closed, and opened again.
+
+    If its disk is full, that is tried until it is not: nobody has to start it again.
+    """
     stop = asyncio.Event()
     is_first = True
     while not stop.is_set():
@@ -53,6 +61,12 @@ async def _serve(config: BrokerConfig, announce: Callable[[int], None], file: Pa
                 announce(broker.port)
             await _first_of(stop.wait(), again.wait())
             _LOG.info("stopping" if stop.is_set() else "opening again", extra={"fields": {"address": address}})
+        except (StartFailed, OSError) as error:
+            if is_first or not _is_full(error):
+                raise
+            _LOG.warning("not opened again yet", extra={"fields": {"reason": str(error)}})
+            await _first_of(stop.wait(), asyncio.sleep(FULL_PAUSE_S))
+            continue
         finally:
             await broker.close()
         # with the topics that were reloaded, and the same port even if any was free
@@ -61,6 +75,15 @@ async def _serve(config: BrokerConfig, announce: Callable[[int], None], file: Pa
         )
         is_first = False
     _LOG.info("stopped", extra={"fields": {"address": address}})
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Whether ``error``, or its cause, is a full disk."""
+    while error is not None:
+        if isinstance(error, OSError) and is_disk_full(error):
+            return True
+        error = error.__cause__
+    return False
 
 
 def _react_to_signals(broker: Broker, stop: asyncio.Event) -> None:

@@ -4,68 +4,109 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
+import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from faults import console
-from faults.console import count, report
-from faults.failover.load import Family, MetaqFamily, RocketmqFamily, TransactionFamily
+from faults.console import PromiseBroken, count, report
+from faults.failover.consumers import GroupMember, MetaqMember, RocketmqMember
+from faults.failover.copies import Copy, SparkCopies
+from faults.failover.disks import Disk, can_mount
+from faults.failover.kinds import ZOOKEEPER, Stage
+from faults.failover.load import Family, HalfMessageFamily, MetaqFamily, RocketmqFamily, TransactionFamily
 from faults.failover.members import Member, Pair, PairZooKeeper
 from faults.failover.network import Network, available
 from faults.failover.rounds import Rounds
 
+NAMES: Final = ("a", "b")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run; return the exit status: 0 nothing was lost, 1 something was, 2 wrong arguments."""
+    """Run; return the exit status: 0 every promise was kept, 1 one was broken, 2 wrong arguments."""
     parser = console.parser("faults.failover", "Break a pair of brokers, and look for lost messages.")
-    parser.add_argument("--rounds", type=count, default=22, help="faults, default %(default)s: every kind twice")
+    parser.add_argument("--rounds", type=count, default=46, help="faults, default %(default)s: every kind twice")
     parser.add_argument("--session-ms", type=count, default=2000, help="sessionMs of the pair, default %(default)s")
     parser.add_argument("--only", default="", help="only faults whose name contains this text")
     parser.add_argument("--no-network", action="store_true", help="no network namespaces, so no cuts")
+    parser.add_argument("--spark", action="store_true", help="with streaming queries that copy topics exactly once")
+    parser.add_argument("--limits", action="store_true", help="fail if clients wait longer than is promised")
     options = parser.parse_args(arguments)
     return console.run("failover", options, lambda base: _run(options, base))
 
 
 def _run(options: argparse.Namespace, base: Path) -> None:
+    os.environ["XDG_STATE_HOME"] = str(base / "state")  # consumers may keep something on this machine
     with contextlib.ExitStack() as stack:
-        network = None if options.no_network or not available() else stack.enter_context(Network(("a", "b")))
-        host = "127.0.0.1" if network is None else network.own_address
-        zookeeper = PairZooKeeper(base / "zookeeper", host)
-        stack.callback(zookeeper.kill)
-        zookeeper.start()
-        pair = _pair(base, network)
-        for member in pair.members:
-            member.configure(pair.other(member), zookeeper, options.session_ms)
+        with_network = available() and not options.no_network
+        network = stack.enter_context(Network((*NAMES, ZOOKEEPER))) if with_network else None
+        disks = {name: stack.enter_context(Disk(base / name)) for name in NAMES} if can_mount() else {}
+        stage = _stage(base, network, disks, options)
+        stack.callback(stage.zookeeper.kill)
+        stage.zookeeper.start()
+        for member in stage.pair.members:
+            member.configure(stage.pair.other(member), stage.zookeeper, options.session_ms)
             stack.callback(member.kill)
             member.start()
-        pair.wait_whole()
-        families = _families(pair, zookeeper)
-        for family in families:
-            family.start()
-            stack.callback(family.stop)
-        rounds = Rounds(base, pair, families, network, host, options.seed, options.only)
+        stage.pair.wait_whole()
+        families, consumers, copies = _clients(stage)
+        clients: list[Family | GroupMember] = [*families, *consumers]
+        for client in clients:
+            client.start()
+            stack.callback(client.stop)
+        spark = SparkCopies(base / "spark", copies) if options.spark else None
+        if spark is not None:
+            spark.start()
+            stack.callback(spark.stop)
+        rounds = Rounds(base, stage, families, consumers, spark, options.only)
         rounds.run(options.rounds)
-        report("seconds from the fault to the first acknowledged message, median / 99th percentile:")
+        report("seconds without an acknowledgement, from the fault on, median / 99th percentile:")
         for line in rounds.table():
             report(line)
+        late = rounds.late()
+        for line in late:
+            report(f"later than promised: {line}")
+        if late and options.limits:
+            raise PromiseBroken(base, late)
 
 
-def _pair(base: Path, network: Network | None) -> Pair:
+def _stage(base: Path, network: Network | None, disks: Mapping[str, Disk], options: argparse.Namespace) -> Stage:
     if network is None:
-        return Pair(Member("a", base / "a", "127.0.0.1"), Member("b", base / "b", "127.0.0.1"))
-    a, b = (network.hosts[name] for name in ("a", "b"))
-    return Pair(Member("a", base / "a", a.address, a.command), Member("b", base / "b", b.address, b.command))
+        members = [Member(name, base / name, "127.0.0.1") for name in NAMES]
+        zookeeper = PairZooKeeper(base / "zookeeper", "127.0.0.1")
+    else:
+        hosts = network.hosts
+        members = [Member(name, base / name, hosts[name].address, hosts[name].command) for name in NAMES]
+        zookeeper = PairZooKeeper(base / "zookeeper", hosts[ZOOKEEPER].address, hosts[ZOOKEEPER].command)
+    seed, session_s = options.seed, options.session_ms / 1000
+    return Stage(Pair(*members), zookeeper, network, disks, random.Random(seed), session_s)
 
 
-def _families(pair: Pair, zookeeper: PairZooKeeper) -> list[Family]:
-    both = ",".join(str(each.address) for each in pair.members)
-    return [
-        MetaqFamily("brokers", both),
-        MetaqFamily("zookeeper", f"zk://{zookeeper.connect}/meta"),
-        TransactionFamily("transactions", both),
-        RocketmqFamily([str(each.rocketmq) for each in pair.members]),
+def _clients(stage: Stage) -> tuple[list[Family], list[GroupMember], list[Copy]]:
+    brokers = ",".join(str(each.address) for each in stage.pair.members)
+    name_servers = ";".join(str(each.rocketmq) for each in stage.pair.members)
+    tree = f"zk://{stage.zookeeper.address}/meta"
+    families = [
+        MetaqFamily("brokers", brokers),
+        MetaqFamily("zookeeper", tree),
+        TransactionFamily("transactions", brokers),
+        RocketmqFamily(name_servers),
+        HalfMessageFamily(name_servers),
     ]
+    consumers = [
+        MetaqMember("brokers", brokers),
+        MetaqMember("zookeeper", tree),
+        RocketmqMember("rocketmq", name_servers),
+    ]
+    copies = [
+        Copy("brokers", "metaq", {"brokers": brokers}, "brokers"),
+        Copy("zookeeper", "metaq", {"zookeeper": tree.removeprefix("zk://")}, "zookeeper"),
+        Copy("rocketmq", "rocketmq", {"nameServers": name_servers}, "rocketmq"),
+    ]
+    return families, consumers, copies
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ it again by itself; in the family of transactions, never more than once.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -22,14 +23,25 @@ AFTER_ERROR_S: Final = 0.05
 UNIQUE: Final = "failover"
 
 
+def longest_gap_s(times_s: Sequence[float], since_s: float) -> float:
+    """Return the longest time between a moment and the first later one of ``times_s``, or between two of these."""
+    later = itertools.takewhile(lambda at_s: at_s > since_s, reversed(times_s))
+    return max((end - begin for end, begin in itertools.pairwise([*later, since_s])), default=0.0)
+
+
 class Family(ABC):
-    """One kind of client, on the topic of its name. ``acknowledged``: number -> when, by the monotonic clock."""
+    """One kind of client, on the topic of its name. ``acknowledged`` are the numbers that were."""
 
     name: str
     exactly_once = False
+    needs_zookeeper = False
+    comes_late = False
+    """Whether something that was acknowledged may be readable only after some seconds."""
 
     def __init__(self) -> None:
-        self.acknowledged: dict[int, float] = {}
+        self.acknowledged: list[int] = []
+        self._acknowledged_s: list[float] = []
+        self._last_sent_s = float("-inf")
         self.errors: list[str] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"load-{self.name}", daemon=True)
@@ -41,27 +53,45 @@ class Family(ABC):
         self._stopping.set()
         self._thread.join()
 
-    def first_after(self, moment_s: float) -> float | None:
-        """Return how long after a moment the first message was acknowledged that was sent after it."""
-        times = [at for at in list(self.acknowledged.values()) if at > moment_s]
-        return min(times) - moment_s if times else None
+    def has_sent_since(self, moment_s: float) -> bool:
+        """Whether a message was acknowledged that was sent after a moment."""
+        return self._last_sent_s >= moment_s
+
+    def longest_pause_s(self, since_s: float) -> float:
+        """Return the longest time without an acknowledgement from a moment on until the latest one."""
+        return longest_gap_s(self._acknowledged_s, since_s)
 
     def _run(self) -> None:
         number = 0
         try:
             self._open()
             while not self._stopping.is_set():
+                sent_s = time.monotonic()
                 try:
                     self._send(number)
                 except MetaqError as error:
-                    self.errors.append(f"{number}: {error}")
+                    self.errors.append(f"{type(error).__name__}: {error}")
                     time.sleep(AFTER_ERROR_S)
                 else:
-                    self.acknowledged[number] = time.monotonic()
+                    self.acknowledged.append(number)
+                    self._acknowledged_s.append(time.monotonic())
+                    self._last_sent_s = sent_s
                     time.sleep(PAUSE_S)
                 number += 1
         finally:
             self._close()
+
+    def send_alone(self, number: int) -> None:
+        """Open a client for one message. Raises ``MetaqError``."""
+        self._open()
+        try:
+            self._send(number)
+        finally:
+            self._close()
+
+    @abstractmethod
+    def another(self) -> Family:
+        """Return another client of this kind."""
 
     @abstractmethod
     def _open(self) -> None: ...
@@ -82,7 +112,11 @@ class MetaqFamily(Family):
 
     def __init__(self, name: str, cluster: str) -> None:
         self.name, self._cluster = name, cluster
+        self.needs_zookeeper = cluster.startswith("zk:")
         super().__init__()
+
+    def another(self) -> Family:
+        return type(self)(self.name, self._cluster)
 
     def _open(self) -> None:
         self._client = MetaQ(self._cluster)
@@ -130,13 +164,16 @@ class TransactionFamily(MetaqFamily):
 
 
 class RocketmqFamily(Family):
-    """A producer of RocketMQ, with the name servers of both members."""
+    """A producer of RocketMQ, with the name servers of both members, separated by semicolons."""
 
     name = "rocketmq"
 
-    def __init__(self, name_servers: Sequence[str]) -> None:
-        self._name_servers = ";".join(name_servers)
+    def __init__(self, name_servers: str) -> None:
+        self._name_servers = name_servers
         super().__init__()
+
+    def another(self) -> Family:
+        return type(self)(self._name_servers)
 
     def _open(self) -> None:
         self._client = RocketMQ(self._name_servers)
@@ -151,3 +188,19 @@ class RocketmqFamily(Family):
     def stored(self) -> list[int]:
         with RocketMQ(self._name_servers) as client:
             return [int(message.data) for message in client.browse(self.name)]
+
+
+class HalfMessageFamily(RocketmqFamily):
+    """Each message is a transaction of RocketMQ. One whose commit got lost is committed when the broker asks."""
+
+    name = "half-messages"
+    comes_late = True
+
+    def _open(self) -> None:
+        self._client = RocketMQ(self._name_servers)
+        self._transactional = self._client.transactional_producer(UNIQUE, lambda message: "commit")
+        self._transactional.start()
+
+    def _send(self, number: int) -> None:
+        with self._transactional.transaction() as transaction:
+            transaction.send(self.name, b"%d" % number)

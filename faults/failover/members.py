@@ -18,26 +18,28 @@ from metaq.discovery.stats import parse_figures
 from metaq.errors import MetaqError
 from metaq.model import Address
 from metaq.net.transport import Timeouts
-from peers.jvm import free_port
+from peers.jvm import ends_with_us, free_port
 from peers.zookeeper import ZooKeeperServer
 
 PATIENCE_S: Final = 90.0
 ANSWER: Final = Timeouts(1.0, 2.0)
 TICK_MS: Final = 200
-TOPICS: Final = ("brokers", "zookeeper", "transactions", "rocketmq")
+FAMILIES: Final = ("brokers", "zookeeper", "transactions", "rocketmq", "half-messages")
+TOPICS: Final = (*FAMILIES, *(f"copy-of-{name}" for name in FAMILIES))
 
 
 class PairZooKeeper(ZooKeeperServer):
-    """A server that listens at ``host``."""
+    """A server that listens at ``host`` only. ``command`` is a prefix, such as ``ip netns exec``."""
 
-    def __init__(self, folder: Path, host: str) -> None:
+    def __init__(self, folder: Path, host: str, command: Sequence[str] = ()) -> None:
         self.host = host
         super().__init__(folder, TICK_MS)
         config = folder / "zoo.cfg"
-        config.write_text(config.read_text().replace("clientPortAddress=127.0.0.1", "clientPortAddress=0.0.0.0"))
+        config.write_text(config.read_text().replace("clientPortAddress=127.0.0.1", f"clientPortAddress={host}"))
+        self._command = [*command, *self._command]
 
     @property
-    def connect(self) -> str:
+    def address(self) -> str:
         return f"{self.host}:{self.port}"
 
 
@@ -57,10 +59,10 @@ class Member:
             f"[system]\nbrokerId=0\nnumPartitions=2\nserverPort={self.address.port}\nhostName={self.address.host}\n"
             f"bindAddress={self.address.host}\ndataPath={self.data}\nunflushThreshold=0\nunflushInterval=1000\n"
             "maxSegmentSize=1048576\nmaxTransferSize=1048576\n"
-            f"[zookeeper]\nzk.zkConnect={zookeeper.connect}\nzk.zkSyncTimeMs=0\n"
+            f"[zookeeper]\nzk.zkConnect={zookeeper.address}\nzk.zkSyncTimeMs=0\n"
             f"[pair]\nother={other.address}\nsessionMs={session_ms}\nanswerTimeoutMs=1000\n"
             f"[rocketmq]\nenabled=true\nport={self.rocketmq.port}\nbrokerIP1={self.address.host}\n"
-            f"vipChannelEnabled=false\n{topics}".replace("vipChannelEnabled=false\n", "")
+            f"transactionTimeOut=2000\ntransactionCheckInterval=2000\n{topics}"
         )
 
     @property
@@ -70,7 +72,7 @@ class Member:
     def start(self) -> None:
         """Start the process; do not wait for anything."""
         file = str(self.folder / "server.ini")
-        command = [*self.command, sys.executable, "-m", "metaq_broker.cli", "start", "-f", file]
+        command = [*ends_with_us(), *self.command, sys.executable, "-m", "metaq_broker.cli", "start", "-f", file]
         with open(self.folder / "log", "ab") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
 

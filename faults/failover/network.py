@@ -35,6 +35,8 @@ class Host:
 
     def __init__(self, name: str, address: str) -> None:
         self.name, self.address = name, address
+        self.port = f"{name[-8:]}o"
+        """Its end at the bridge."""
 
     @property
     def command(self) -> Sequence[str]:
@@ -58,10 +60,9 @@ class Network:
         _ip("addr", "add", f"{self.own_address}/{_PREFIX_LENGTH}", "dev", self._bridge)
         _ip("link", "set", self._bridge, "up")
         for host in self.hosts.values():
-            outer = f"{host.name[-8:]}o"
             _ip("netns", "add", host.name)
-            _ip("link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", host.name)
-            _ip("link", "set", outer, "master", self._bridge, "up")
+            _ip("link", "add", host.port, "type", "veth", "peer", "name", "eth0", "netns", host.name)
+            _ip("link", "set", host.port, "master", self._bridge, "up")
             _ip("link", "set", "lo", "up", namespace=host.name)
             _ip("addr", "add", f"{host.address}/{_PREFIX_LENGTH}", "dev", "eth0", namespace=host.name)
             _ip("link", "set", "eth0", "up", namespace=host.name)
@@ -76,8 +77,14 @@ class Network:
         """Let nothing that ``source`` sends arrive at the address ``target``, until ``heal``."""
         _ip("neigh", "replace", target, "lladdr", NOWHERE, "dev", "eth0", "nud", "permanent", namespace=source.name)
 
+    def unplug(self, host: Host) -> None:
+        """Let nothing arrive that ``host`` sends or is sent, until ``heal``; its own link stays up."""
+        _ip("link", "set", host.port, "nomaster")
+
     def heal(self) -> None:
         """Repair all ways."""
+        for host in self.hosts.values():
+            _ip("link", "set", host.port, "master", self._bridge)
         addresses = [self.own_address, *(host.address for host in self.hosts.values())]
         for host in self.hosts.values():
             for address in addresses:

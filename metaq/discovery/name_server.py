@@ -177,8 +177,11 @@ class NameServerDirectory:
         return {name: brokers[name][MASTER_ID] for name in sorted(brokers) if MASTER_ID in brokers[name]}
 
     def has_moved(self, broker_name: str, address: Address) -> bool:
-        """Ask each name server for the broker's master, for a short time each; note a new one, if there is one."""
-        for position, server in enumerate(self._servers):
+        """Ask each name server for the broker's master, for a short time each; note a new one, if there is one.
+
+        Those on the host of the silent broker are asked last: members of a pair may be name servers themselves.
+        """
+        for position, server in sorted(enumerate(self._servers), key=lambda each: each[1].host == address.host):
             try:
                 with self._hurried.lease(server) as session:
                     known = ask_brokers(session)
@@ -269,27 +272,36 @@ class NameServerDirectory:
     def _ask_each(self, ask: Callable[[Session], _T | None]) -> _T | None:
         """Return the first answer, beginning with the name server that answered last.
 
+        One of several that is silent gets ``LOOK_S`` before the next one is asked, and its full time if none answers.
+
         Raises:
             NameServersAway: None of them answers.
             NotNameServer: One of them is a broker.
         """
-        reasons: list[str] = []
         order = [(self._current + step) % len(self._servers) for step in range(len(self._servers))]
-        for position in order:
-            try:
-                with self._pool.lease(self._servers[position]) as session:
-                    answer = ask(session)
-            except MetaqError as error:
-                if not (error.retryable or not_ready(error)):
-                    raise
-                reasons.append(_reason(error))
-                continue
-            self._current = position
-            if answer is not None:
-                return answer
-        if len(reasons) == len(order):
-            raise NameServersAway([str(self._servers[position]) for position in order], reasons)
+        for within_s in (LOOK_S, None) if len(order) > 1 else (None,):
+            failures: list[MetaqError] = []
+            for position in order:
+                try:
+                    answer = self._ask_one(self._servers[position], ask, within_s)
+                except MetaqError as error:
+                    if not (error.retryable or not_ready(error)):
+                        raise
+                    failures.append(error)
+                    continue
+                self._current = position
+                if answer is not None:
+                    return answer
+            if not any(isinstance(failure, DeadlineExceeded) for failure in failures):
+                break
+        if len(failures) == len(order):
+            raise NameServersAway([str(self._servers[position]) for position in order], list(map(_reason, failures)))
         return None
+
+    def _ask_one(self, server: Address, ask: Callable[[Session], _T | None], within_s: float | None) -> _T | None:
+        until_s = None if within_s is None else self._clock.monotonic() + within_s
+        with self._pool.lease(server, until_s) as session:
+            return ask(session)
 
 
 def _reason(error: MetaqError) -> str:

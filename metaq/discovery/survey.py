@@ -242,7 +242,7 @@ def ask(pool: SessionPool, address: Address, choose: Choose) -> SurveyAnswers:
     Raises:
         NotPairMaster: The pair of ``address`` has no master that can be reached at the moment.
     """
-    answers = _ask_there(pool, address, choose)
+    answers = _ask_master(pool, address, choose)
     if answers.pair is None or answers.pair.is_master:
         return answers
     other, moved = answers.pair.other, pool.members.look(answers.address)
@@ -251,6 +251,16 @@ def ask(pool: SessionPool, address: Address, choose: Choose) -> SurveyAnswers:
         if answers.pair is None or answers.pair.is_master:
             return answers
     raise NotPairMaster(address, "stats", f"it is not the master of its pair, nor is {other}")
+
+
+def _ask_master(pool: SessionPool, address: Address, choose: Choose) -> SurveyAnswers:
+    """Ask the broker at ``address``; the other member of its pair if it turns out that this one is the master."""
+    try:
+        return _ask_there(pool, address, choose)
+    except MetaqError as error:
+        if not error.retryable or pool.members.current(address) == address:
+            raise
+    return _ask_there(pool, pool.members.current(address), choose)
 
 
 def _ask_there(pool: SessionPool, address: Address, choose: Choose) -> SurveyAnswers:

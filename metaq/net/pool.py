@@ -7,13 +7,11 @@ inherited ones without writing to them (closing its copy of the descriptor does 
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Generic, Protocol, Self, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
@@ -35,7 +33,6 @@ class Pooled(Protocol):
 
 
 S = TypeVar("S", bound=Pooled)
-P = TypeVar("P", bound="Pool[Any]")
 
 
 class _Idle(Generic[S]):
@@ -74,7 +71,6 @@ class Pool(Generic[S]):
         self._idle_max_per_address = idle_max_per_address
         self._idle_by_process: dict[int, _Idle[S]] = {}
         self._closed = self._ended = False
-        self._derived: weakref.WeakSet[Pool[S]] = weakref.WeakSet()
         self.opened = 0
         """Number of sessions opened so far. If it has not changed between two leases, no server was restarted."""
 
@@ -118,31 +114,14 @@ class Pool(Generic[S]):
         return self._clock
 
     def close(self) -> None:
-        """Close this process's idle sessions; leased ones are closed when they are returned. So do derived pools."""
+        """Close this process's idle sessions; leased ones are closed when they are returned."""
         self._closed = True
         self._idle().drain()
-        for pool in list(self._derived):
-            pool.close()
-
-    def until_exit(self) -> Self:
-        """Close the idle sessions when the interpreter ends: nobody owns a pool that the whole process shares.
-
-        Else the interpreter warns of each socket (``ResourceWarning``). Returns this pool.
-        """
-        atexit.register(self.close)
-        return self
 
     def end(self) -> None:
         """Close the pool, and lease no more sessions: the client that owns the pool is closed."""
         self._ended = True
-        for pool in list(self._derived):
-            pool.end()
         self.close()
-
-    def derive(self, pool: P) -> P:
-        """Close and end ``pool``, which is for the same servers, with this one; return it."""
-        self._derived.add(pool)
-        return pool
 
     def check_open(self) -> None:
         """Check that the pool leases sessions.

@@ -162,6 +162,10 @@ class RemotingClient:
         stream = self._connector.connect(address, timeout_s)
         return RemotingConnection(stream, address, self._connections, refuse_requests=True)
 
+    def disconnect(self, address: Address) -> None:
+        """Close the connection to a server, if there is one; pending calls fail with ``ConnectionFailed``."""
+        self._links.disconnect(address)
+
     def close(self) -> None:
         """Close all connections; pending calls fail with ``ConnectionFailed``."""
         self._links.close()

@@ -168,6 +168,12 @@ class LinkTable:
             if self._links.get(address) is link:
                 del self._links[address]
 
+    def disconnect(self, address: Address) -> None:
+        """Close the link to a server, if there is one."""
+        link = self._links.get(address)
+        if link is not None:
+            link.close()
+
     def close(self) -> None:
         """Close all links, and open no more."""
         with self._changed:

@@ -132,7 +132,11 @@ class RequestSession(ABC, Generic[Request, Response]):
         try:
             self._receive(soon)
         except DeadlineExceeded:
+            self._require_current()
             self._require_kind()
+
+    def _require_current(self) -> None:
+        """Raise ``ConnectionFailed`` if the silent server is known to have been replaced by one at another address."""
 
     def _require_kind(self) -> None:
         """Identify the server, once.

@@ -3,7 +3,7 @@
 Nothing is readable before the commit; then the messages of each partition are appended at once. Prepared branches
 survive ``restart``. Steps are refused with the texts and XA codes of a real broker.
 
-Source: docs/transactions.md. Not here: decisions of the exactly-once sink, and operators' commands.
+Source: docs/transactions.md. Not here: decisions of the exactly-once sink, so none is known, and operators' commands.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class MemoryTransactions:
             return None
         if command.type == "BEGIN" and key is not None:
             self._begin(key, command.timeout_s or 0, connection)
+            return Result(200, "", opaque)
+        if command.type == "DECIDED":
             return Result(200, "", opaque)
         if command.type == "FORGET" and isinstance(key, Xid):
             return Result(200, "", opaque)

@@ -17,7 +17,7 @@ from kazoo.exceptions import ConnectionLoss, NoNodeError, SessionExpiredError
 from metaq.formats.checksum import crc32
 from metaq.model import Partition
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.long]
+pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 IDS = (1, 2, 3)
 TOPICS = f"[topic={TOPIC}]\n"

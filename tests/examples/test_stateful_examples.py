@@ -115,7 +115,6 @@ def test_once_per_key(source: Topic, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.usefixtures("rocksdb")
 def test_update_mode_is_exactly_once_when_a_driver_is_killed_before_spark_commits(
     source: Topic, tmp_path: Path

@@ -18,7 +18,7 @@ from metaq.backends.metaq.puts import put
 from metaq.backends.metaq.session import Session
 from metaq.model import Message
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 
 TOPIC = "orders"
 FRAME_BYTES = 22

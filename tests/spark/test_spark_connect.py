@@ -12,7 +12,7 @@ from fix_broker import launch_in
 from fix_spark import spark_environment
 from lag_pipeline import check_figures
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 
 SCRIPT = Path(__file__).with_name("connect_pipeline.py")
 

@@ -13,7 +13,7 @@ from fix_broker import StartBroker, free_port, wait_until
 from fix_spark import Topic, spark_environment
 from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 
 SCRIPT = Path(__file__).with_name("stream_to_parquet.py")
 MESSAGES = 1200

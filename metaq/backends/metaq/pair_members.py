@@ -70,6 +70,7 @@ class PairMembers:
         self._others: dict[Address, Address] = {}
         self._masters: dict[Address, _Master] = {}
         self._refusing: frozenset[Address] = frozenset()
+        self._alone: frozenset[Address] = frozenset()
 
     def name(self, addresses: Iterable[Address]) -> None:
         """Add addresses that a client was given: they are asked when the pair of a failed broker is not known."""
@@ -78,6 +79,15 @@ class PairMembers:
     def is_member(self, address: Address) -> bool:
         """Whether the broker at ``address`` is known to be a member of a pair."""
         return self._servers.get(address) in self._others
+
+    def may_have_moved(self, address: Address) -> bool:
+        """Whether the broker at ``address`` is a member of a pair, or may be one for all that is known: it has not said
+        yet whether it is, and the client was given other addresses, too.
+        """
+        server = self._servers.get(address)
+        if server in self._others:
+            return True
+        return len(self._given) > 1 and server not in self._alone and address in self._given
 
     def current(self, address: Address) -> Address:
         """Return the last known master of the pair of ``address``; ``address`` if none is known. Asks nobody."""
@@ -101,6 +111,11 @@ class PairMembers:
         """Record that ``address`` and ``other`` are the members of a pair."""
         one, two = self._server(address), self._server(other)
         self._others = self._others | {one: two, two: one}
+
+    def note_alone(self, address: Address) -> None:
+        """Record that the broker at ``address`` says nothing of a pair."""
+        if (server := self._server(address)) not in self._alone:
+            self._alone |= {server}
 
     def note_facts(self, address: Address, facts: PairFacts) -> None:
         """Record what the member at ``address`` says. A master of an older epoch than a known one is none."""

@@ -48,12 +48,9 @@ class SessionPool(Pool[Session]):
         self.timeouts, self._transport = timeouts, transport
 
     def hurried(self, seconds: float) -> SessionPool:
-        """Return another pool for the same servers, whose sessions have a timeout of at most ``seconds``.
-
-        It is closed with this one.
-        """
+        """Return another pool for the same servers, whose sessions have a timeout of at most ``seconds``."""
         shorter = Timeouts(min(seconds, self.timeouts.connect_s), min(seconds, self.timeouts.request_s))
-        return self.derive(SessionPool(shorter, self._transport, self.clock))
+        return SessionPool(shorter, self._transport, self.clock)
 
     def _serving_address(self, address: Address) -> Address:
         return self.members.serving(address)
@@ -83,7 +80,7 @@ class SessionPool(Pool[Session]):
             session.close()
 
 
-_SHARED: Final = SessionPool().until_exit()
+_SHARED: Final = SessionPool()
 
 
 def shared_pool() -> SessionPool:

@@ -71,6 +71,9 @@ each piece.
 SILENT_LOOK_S: Final = 1.0
 """Seconds without a byte from a member of a pair, after which the other one is asked whether it is the master now."""
 
+NEXT_LOOK_S: Final = 0.25
+"""Seconds from an answer that it is not, until it is asked again: an election may be under way."""
+
 _HEAD_BYTES: Final = 4 << 10
 """Bytes received at a time while buffers wait for bodies: the line in front of one, so that little is copied twice."""
 
@@ -158,8 +161,11 @@ class Session(RequestSession[Command, Reply | Filled]):
         if self._version is None:
             self._version = self.ask(Version(0))
             other = pair_of(self._version)
-            if other is not None and self._members is not None:
-                self._members.note(self.address, other)
+            if self._members is not None:
+                if other is not None:
+                    self._members.note(self.address, other)
+                else:
+                    self._members.note_alone(self.address)
         return self._version
 
     @property
@@ -195,9 +201,11 @@ class Session(RequestSession[Command, Reply | Filled]):
         commands = {item: Stats(item, 0) for item in items}
         opaques = {item: self.post(command) for item, command in commands.items()}
         texts = {item: self.text_of(self.wait(opaques[item]), command) for item, command in commands.items()}
-        facts = parse_pair(texts[""]) if "" in texts and self._members is not None else None
-        if facts is not None and self._members is not None:
-            self._members.note_facts(self.address, facts)
+        if "" in texts and self._members is not None:
+            if (facts := parse_pair(texts[""])) is not None:
+                self._members.note_facts(self.address, facts)
+            else:
+                self._members.note_alone(self.address)
         return texts
 
     def post(self, command: Command, timeout_s: float | None = None, buffer: memoryview | None = None) -> int:
@@ -315,19 +323,26 @@ class Session(RequestSession[Command, Reply | Filled]):
 
     def _receive(self, deadline: float) -> None:
         """Receive, and look for the master of a pair while the broker is silent: a frozen one closes no connection."""
-        members = self._members
-        while members is not None and members.is_member(self.address):
-            soon = self.clock.monotonic() + SILENT_LOOK_S
+        members, silence_s = self._members, SILENT_LOOK_S
+        while members is not None and members.may_have_moved(self.address):
+            soon = self.clock.monotonic() + silence_s
             if soon >= deadline:
                 break
             try:
                 self._receive_until(soon)
             except DeadlineExceeded:
-                if (moved := members.look(self.address)) != self.address:
-                    raise ConnectionFailed(self.address, "receive", f"{moved} is its pair's master by now") from None
+                self._require_current()
+                silence_s = NEXT_LOOK_S if members.is_member(self.address) else 2 * silence_s
             else:
                 return
         self._receive_until(deadline)
+
+    def _require_current(self) -> None:
+        members = self._members
+        if members is None or not members.may_have_moved(self.address):
+            return
+        if (moved := members.look(self.address)) != self.address:
+            raise ConnectionFailed(self.address, "receive", f"{moved} is its pair's master by now")
 
     def _receive_until(self, deadline: float) -> None:
         remaining_s = self._remaining_s(deadline)

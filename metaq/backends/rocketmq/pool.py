@@ -39,12 +39,11 @@ class SessionPool(Pool[Session]):
         self._parts = transport, clock, credentials
 
     def hurried(self, seconds: float) -> SessionPool:
-        """Return another pool for the same servers, whose sessions have a timeout of at most ``seconds``.
-
-        It is closed with this one.
+        """Return another pool for the same servers, whose sessions have a timeout of at most ``seconds``. It keeps none
+        of them, so it need not be closed.
         """
         shorter = Timeouts(min(seconds, self.timeouts.connect_s), min(seconds, self.timeouts.request_s))
-        return self.derive(SessionPool(shorter, *self._parts))
+        return SessionPool(shorter, *self._parts, idle_max_per_address=0)
 
     @contextmanager
     def lease(self, address: Address, until_s: float | None = None) -> Iterator[Session]:

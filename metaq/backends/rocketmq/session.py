@@ -41,6 +41,9 @@ limits a session's memory, beside one response in transit.
 SILENT_LOOK_S: Final = 1.0
 """Seconds without a byte from a broker, after which the name servers are asked whether it has moved."""
 
+NEXT_LOOK_S: Final = 0.25
+"""Seconds from an answer that it has not, until they are asked again: an election may be under way."""
+
 _RECEIVE_BYTES: Final = 256 << 10
 _OPAQUE_MAX: Final = (1 << 31) - 1
 
@@ -234,18 +237,23 @@ class Session(RequestSession[str, RemotingCommand]):
 
     def _receive(self, deadline: float) -> None:
         """Receive; while the server is silent, find out whether its broker has moved: a frozen one closes nothing."""
+        silence_s = SILENT_LOOK_S
         while self.has_moved is not None:
-            soon = self.clock.monotonic() + SILENT_LOOK_S
+            soon = self.clock.monotonic() + silence_s
             if soon >= deadline:
                 break
             try:
                 self._receive_until(soon)
             except DeadlineExceeded:
-                if self.has_moved(self.address):
-                    raise ConnectionFailed(self.address, "receive", "its broker has another master by now") from None
+                self._require_current()
+                silence_s = NEXT_LOOK_S
             else:
                 return
         self._receive_until(deadline)
+
+    def _require_current(self) -> None:
+        if self.has_moved is not None and self.has_moved(self.address):
+            raise ConnectionFailed(self.address, "receive", "its broker has another master by now")
 
     def _receive_until(self, deadline: float) -> None:
         remaining_s = self._remaining_s(deadline)

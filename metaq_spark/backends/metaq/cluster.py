@@ -46,8 +46,7 @@ A = TypeVar("A")
 @functools.cache
 def pool_with(timeouts: Timeouts, tls: TlsSettings | None = None) -> SessionPool:
     """Return this process's pool of connections with these timeouts and TLS settings."""
-    pool = SessionPool(timeouts) if tls is None else SessionPool(timeouts, TlsTransport(tls))
-    return pool.until_exit()
+    return SessionPool(timeouts) if tls is None else SessionPool(timeouts, TlsTransport(tls))
 
 
 class Cluster:
@@ -286,6 +285,7 @@ class RetryingSessions:
         policy: RetryPolicy | None = None,
     ) -> None:
         self.pool = pool or pool_with(options.timeouts, options.tls)
+        self.pool.members.name(options.brokers)  # a task's pool has not asked them, and its broker may be away
         self.policy = policy or options.waiting_policy
         self.found_by = options.found_by
         self.clock = clock

@@ -17,8 +17,8 @@ from metaq_spark.backends.rocketmq.options import ServerOptions
 def pool_of(timeouts: Timeouts, tls: TlsSettings | None, credentials: Credentials | None) -> SessionPool:
     """Return this process's pool of connections with these timeouts and TLS settings."""
     if tls is None:
-        return SessionPool(timeouts, credentials=credentials).until_exit()
-    return SessionPool(timeouts, TlsTransport(tls), credentials=credentials).until_exit()
+        return SessionPool(timeouts, credentials=credentials)
+    return SessionPool(timeouts, TlsTransport(tls), credentials=credentials)
 
 
 @functools.cache

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from fix_broker import free_port, wait_until
@@ -16,7 +19,7 @@ from metaq.backends.rocketmq.errors import (
 )
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import AVOID_S, NameServerDirectory, parse_name_servers
-from metaq.discovery.refreshed import AWAY_PAUSE_S, CACHE_AGE_S_MAX
+from metaq.discovery.refreshed import AWAY_PAUSE_S, CACHE_AGE_S_MAX, SOON_S
 from metaq.errors import TopicNotFound
 from metaq.model import Address, Partition
 from metaq.net.transport import Timeouts
@@ -133,6 +136,15 @@ def test_the_next_name_server_answers_when_one_is_away(
     assert directory.queues("orders") == [A0, A1]
 
 
+def test_a_silent_name_server_does_not_take_the_time_of_a_request(cluster: ScriptedCluster) -> None:
+    """As that of a frozen member of a pair, for a client that begins."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, closing(SessionPool(Timeouts(20.0, 20.0))) as pool:
+        servers = [Address("127.0.0.1", silent.getsockname()[1]), *cluster.name_servers]
+        began_s = time.monotonic()
+        assert NameServerDirectory(servers, pool).queues("orders") == [A0, A1]
+        assert time.monotonic() - began_s < 10
+
+
 def test_what_was_known_stands_while_all_are_away(
     cluster: ScriptedCluster, directory: NameServerDirectory, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -150,6 +162,38 @@ def test_what_was_known_stands_while_all_are_away(
     clock.advance(AWAY_PAUSE_S)
     wait_until(lambda: len(directory.queues("orders")) == 3, "the new queue")  # asked in a thread meanwhile
     assert "is back" in caplog.text
+
+
+def test_an_answer_that_turned_out_wrong_is_asked_for_again_soon(
+    cluster: ScriptedCluster, directory: NameServerDirectory, clock: ManualClock
+) -> None:
+    """The members of a pair may be the name servers: while they elect a master, none of them answers."""
+    assert directory.queues("orders") == [A0, A1]
+    for index in (0, 1):
+        cluster.stop_name_server(index)
+    for _ in range(3):
+        directory.invalidate()
+        assert directory.queues("orders") == [A0, A1]
+        clock.advance(SOON_S * 8)
+    for index in (0, 1):
+        cluster.start_name_server(index)
+    cluster.create_topic("orders", 3, broker="broker-a")
+    directory.invalidate()
+    wait_until(lambda: len(directory.queues("orders")) == 3, "the new queue")
+
+
+def test_name_servers_that_stay_away_are_not_asked_at_every_failure(
+    cluster: ScriptedCluster, directory: NameServerDirectory, clock: ManualClock
+) -> None:
+    assert directory.queues("orders") == [A0, A1]
+    cluster.name_server.refuse(GetRouteInfoByTopic.CODE, ResponseCode.TOPIC_NOT_EXIST, times=10_000)
+    asked = cluster.name_server.counts()[GetRouteInfoByTopic.CODE]
+    for _ in range(200):  # 10 s of failures at a broker
+        directory.invalidate()
+        directory.queues("orders")
+        clock.advance(0.05)
+    rounds = (cluster.name_server.counts()[GetRouteInfoByTopic.CODE] - asked) / len(directory.servers)
+    assert 5 <= rounds <= 12
 
 
 def test_a_known_topic_is_registered_with_a_name_server_started_empty(
@@ -284,17 +328,3 @@ def test_a_topic_whose_brokers_are_all_away_is_not_unknown_to_a_task(
     with pytest.raises(BrokerAway) as caught:
         directory.read_address("broker-a", topic="orders")
     assert caught.value.retryable
-
-
-def test_no_connection_to_a_name_server_outlives_the_pool(
-    cluster: ScriptedCluster, directory: NameServerDirectory, pool: SessionPool
-) -> None:
-    """One may be asked for a short time, by a client whose broker does not answer."""
-    address = directory.read_address("broker-a", topic=None)
-    assert not directory.has_moved("broker-a", address)
-    hurried = directory._hurried
-    assert sum(hurried.idle_count(server) for server in cluster.name_servers) == 2
-    pool.end()
-    assert [hurried.idle_count(server) for server in cluster.name_servers] == [0, 0]
-    with pytest.raises(ValueError, match="the client is closed"), hurried.lease(cluster.name_servers[0]):
-        pass

@@ -9,13 +9,14 @@ from __future__ import annotations
 from functools import partial
 
 from metaq.backends.rocketmq.names import with_namespace
-from metaq.backends.rocketmq.reads.pulls import PulledQueue
+from metaq.backends.rocketmq.reads.pulls import PulledQueue, PulledRecords
 from metaq.backends.rocketmq.reads.waiting_pulls import Outcome, is_lasting, submit_pull
 from metaq.client.groups.fetchers import FetchLog, FetchThreads
 from metaq.client.groups.owned import Owned
 from metaq.client.groups.state import ConsumerState
 from metaq.client.rocketmq.groups.deliveries import RocketDelivery
 from metaq.client.rocketmq.groups.queue import Pull, QueueAnswer
+from metaq.client.rocketmq.groups.silence import SilentMasters
 from metaq.client.rocketmq.groups.subscriptions import Subscriptions
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
@@ -40,6 +41,11 @@ class PullThreads(FetchThreads[Pull, QueueAnswer]):
     ) -> None:
         super().__init__(state, group, clock)
         self._directory, self._client, self._subscriptions = directory, client, subscriptions
+        self._silent = SilentMasters(directory.has_moved, client.disconnect, clock)
+
+    def close(self, timeout_s: float) -> None:
+        self._silent.close()
+        super().close(timeout_s)
 
     def _fetch(self, broker: int | str) -> None:
         log = FetchLog(self._group, broker)
@@ -60,6 +66,8 @@ class PullThreads(FetchThreads[Pull, QueueAnswer]):
             *(with_namespace(topic, namespace), partition.broker_name, partition.index),
             *(with_namespace(self._group, namespace), self._subscriptions.of(topic)),
         )
+        if is_master:
+            self._silent.waits(partition.broker_name, address)
         submit_pull(
             *(self._client, address, pulled, pull.offset), partial(self._ended, log, queue, pull, address, is_master)
         )
@@ -80,6 +88,8 @@ class PullThreads(FetchThreads[Pull, QueueAnswer]):
             self._failed(log, queue, pull, outcome)
             return
         log.answered([outcome])
+        if is_master and isinstance(outcome, PulledRecords):
+            self._silent.heard(pull.where.partition.broker_name, address)
         answer = QueueAnswer(outcome, is_master)
         log.jumped(self._state.fetched([(queue, pull)], [answer], self._clock.monotonic()))
 

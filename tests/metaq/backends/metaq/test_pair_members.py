@@ -8,7 +8,7 @@ from fix_client import MemoryCluster
 from metaq.backends.metaq.pair_members import PairFacts, PairMembers
 from metaq.client.producer import Producer
 from metaq.discovery.fixed import FixedDirectory
-from metaq.errors import ConnectionFailed, DirectoryConflict, NotPairMaster
+from metaq.errors import ConnectionFailed, DeadlineExceeded, DirectoryConflict, NotPairMaster
 from metaq.model import Address, Partition, TopicPartition
 from metaq.protocols.text.commands import Put, PutBatch, Stats
 from metaq.testing.memory import MemoryBroker
@@ -136,6 +136,29 @@ def test_a_producer_gives_up_a_frozen_master_when_the_other_one_was_elected(pair
     producer.send("t", "2", partition=Partition(7, 0))
     assert pair.puts(1) == 1
     assert pair.clock.monotonic() - began_s < 3
+
+
+@pytest.mark.parametrize("named", [[ONE, TWO], [TWO, ONE], [ONE, THREE, TWO]])
+def test_a_client_that_begins_with_a_frozen_member_does_not_wait_for_it(pair: Pair, named: list[Address]) -> None:
+    """It was never told of a pair: it only has the addresses."""
+    pair.elect(1, epoch=2)
+    _freeze(pair.cluster.brokers[0])
+    began_s = pair.clock.monotonic()
+    directory = FixedDirectory(named, pair.pool)
+    assert directory.brokers()[7] == TWO
+    Producer(directory, pair.pool).send("t", "1", partition=Partition(7, 0))
+    assert pair.puts(1) == 1
+    assert pair.clock.monotonic() - began_s < 3
+
+
+def test_a_broker_that_is_no_member_is_waited_for_and_nobody_else_is_asked(pair: Pair) -> None:
+    directory = FixedDirectory([THREE, ONE, TWO], pair.pool)
+    directory.brokers()
+    _freeze(pair.cluster.brokers[2])
+    asked = len(pair.cluster.brokers[0].commands), len(pair.cluster.brokers[1].commands)
+    with pytest.raises(DeadlineExceeded), pair.pool.lease(THREE) as session:
+        session.ask(Put("t", 0, b"x", 0, 0))
+    assert (len(pair.cluster.brokers[0].commands), len(pair.cluster.brokers[1].commands)) == asked
 
 
 def _freeze(broker: MemoryBroker, *kinds: type) -> None:
