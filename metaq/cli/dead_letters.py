@@ -18,12 +18,7 @@ if TYPE_CHECKING:
     from metaq.client.groups.parking import ParkedMessages
     from metaq.client.metaq import MetaQ
     from metaq.client.rocketmq.client import RocketMQ
-    from metaq.client.rocketmq.records import RocketMessage, RocketReceived
-
-DEAD: Final = "%DLQ%"
-RETRIED: Final = "%RETRY%"
-ORIGIN: Final = "RETRY_TOPIC"
-"""Property with the topic of a message that was moved."""
+    from metaq.client.rocketmq.records import RocketReceived
 
 _PARKED: Final = ("number", "topic", "partition", "offset", "parked", "reason")
 _DEAD: Final = ("number", "topic", "moved", "attempts", "message_id")
@@ -121,7 +116,7 @@ def _dead(mq: RocketMQ, options: argparse.Namespace) -> None:
             _require_choice(options)
             _resend_dead(mq, options)
         case _:
-            raise ValueError(f"dlq discard: RocketMQ removes messages of {DEAD}{options.group} by their age only")
+            raise ValueError(f"dlq discard: RocketMQ removes messages of %DLQ%{options.group} by their age only")
 
 
 def _dead_letters(mq: RocketMQ, options: argparse.Namespace) -> Iterator[RocketReceived]:
@@ -130,39 +125,23 @@ def _dead_letters(mq: RocketMQ, options: argparse.Namespace) -> Iterator[RocketR
     Raises:
         ValueError: A named message does not exist, or the topic may not be read.
     """
-    topic = f"{DEAD}{options.group}"
-    if not mq.cluster.partitions(topic):
-        raise ValueError(f"topic {topic!r} may not be read; metaq alter '{topic}' --permissions rw allows it")
-    if not options.numbers:
-        yield from mq.browse(topic)
-        return
-    for text in options.numbers:
-        yield _dead_letter(mq, topic, text)
+    from metaq.client.rocketmq.dead_letters import DeadMessages
 
-
-def _dead_letter(mq: RocketMQ, topic: str, text: str) -> RocketReceived:
-    from metaq.model import Partition
-
-    queue, _, offset = text.rpartition(":")
-    if ":" not in queue or not offset.isdecimal():
-        raise ValueError(f"dlq: {text!r}: expected BROKER:QUEUE:OFFSET, as dlq list shows it")
-    where, at = Partition.parse_any(queue), int(offset)
-    ends = {one.partition: one for one in mq.cluster.describe(topic)}
-    if where not in ends or not ends[where].start <= at < ends[where].end:
-        raise ValueError(f"dlq: {topic} has no message {text}")
-    messages = iter(mq.browse(topic, partitions=[where], start={where: at}))
-    try:
-        return next(messages)
-    finally:
-        messages.close()
+    letters = DeadMessages(mq, options.group)
+    if not mq.cluster.partitions(letters.topic):
+        text = f"topic {letters.topic!r} may not be read; metaq alter '{letters.topic}' --permissions rw allows it"
+        raise ValueError(text)
+    yield from (letters.find(number) for number in options.numbers) if options.numbers else letters
 
 
 def _list_dead(mq: RocketMQ, options: argparse.Namespace) -> None:
+    from metaq.client.rocketmq.dead_letters import letter_number, origin_of
+
     rows: list[dict[str, object]] = []
     for message in _dead_letters(mq, options):
         row: dict[str, object] = {
-            "number": f"{message.partition}:{message.offset}",
-            "topic": message.properties.get(ORIGIN),
+            "number": letter_number(message),
+            "topic": origin_of(message),
             "moved": time_text(message.timestamp_ms),
             "attempts": message.reconsume_times,
             "message_id": message.message_id,
@@ -172,23 +151,13 @@ def _list_dead(mq: RocketMQ, options: argparse.Namespace) -> None:
 
 
 def _resend_dead(mq: RocketMQ, options: argparse.Namespace) -> None:
+    from metaq.client.rocketmq.dead_letters import DEAD, again
+
     producer, count = mq.producer(), 0
     try:
         for message in _dead_letters(mq, options):
-            topic = options.topic or message.properties.get(ORIGIN)
-            if topic is None:
-                raise ValueError(f"{message.partition}:{message.offset} does not say its topic; name one with --topic")
-            producer.send_many(topic, [_again(message, topic)])
+            topic, copy = again(message, options.topic)
+            producer.send_many(topic, [copy])
             count += 1
     finally:
         note(f"{counted(count)} sent again; {'it stays' if count == 1 else 'they stay'} in {DEAD}{options.group}")
-
-
-def _again(message: RocketReceived, topic: str) -> RocketMessage:
-    """Return the message to send. In a group's retry topic it needs the original topic, for the consumers."""
-    from dataclasses import replace
-
-    copy = message.copy()
-    if topic.startswith(RETRIED) and ORIGIN in message.properties:
-        return replace(copy, properties={**copy.properties, ORIGIN: message.properties[ORIGIN]})
-    return copy
