@@ -3,9 +3,9 @@
 A broker with ``[http]`` runs with a number of topics. A producer puts a message at a time, at a fixed rate; the latency
 of each is from its sending to its acknowledgement, and the processor time of the broker is that of its whole process.
 Clients that stand for open pages, in a process of their own, ask every two seconds for what a page shows: topics,
-partitions, the newest messages, groups, brokers, and search now and then. Rounds with and without them alternate, so
-that both see the same machine. The result is the ratio of the 99th percentiles, of each pair of rounds and of all puts,
-and the part of a core that the broker spends on pages.
+partitions, the newest messages, groups, brokers, and search now and then. Rounds with and without them are short and
+alternate, the first of a pair by turns, so that both see the same machine. The result is the ratio of the 99th
+percentiles, of each pair of rounds and of all puts, and the part of a core that the broker spends on pages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -34,7 +34,7 @@ from metaq.backends.metaq.puts import put
 from metaq.model import Address, Message
 
 if TYPE_CHECKING:
-    from multiprocessing.synchronize import Event
+    from multiprocessing.context import SpawnContext
 
     Answers = multiprocessing.SimpleQueue[int]
 
@@ -74,6 +74,15 @@ class Latencies:
     quiet_cpu_s: float = 0.0
     busy_cpu_s: float = 0.0
 
+    def add(self, seconds: list[float], cpu_s: float, *, is_busy: bool) -> None:
+        """Add a round."""
+        if is_busy:
+            self.busy.append(seconds)
+            self.busy_cpu_s += cpu_s
+        else:
+            self.quiet.append(seconds)
+            self.quiet_cpu_s += cpu_s
+
 
 def percentile(values: Sequence[float], part: float) -> float:
     """Return the value below which ``part`` of the values are."""
@@ -106,8 +115,9 @@ def fill(broker: Address, topics: int) -> None:
     with MetaQ(str(broker)) as mq:
         producer = mq.producer()
         producer.send_many(TOPIC, [f"order {number}" for number in range(20_000)])
-        for number in range(topics - 1):
-            producer.send(f"topic-{number:05}", "one tea")
+        sent = [producer.submit(f"topic-{number:05}", "one tea") for number in range(topics - 1)]
+        for each in sent:
+            each.result(DEADLINE_S)
         with mq.consumer(GROUP, [TOPIC]) as consumer:
             consumer.fetch(max_messages=100, timeout=5)
 
@@ -128,50 +138,89 @@ def put_for(broker: Address, seconds: float, rate: float) -> list[float]:
     return found
 
 
-def look(
-    server: Address, settings: Settings, number: int, end: Event, answers: multiprocessing.SimpleQueue[int]
-) -> None:
-    """Be one open page until ``end``; then report the number of answers, -1 if one was no success."""
+class Pages:
+    """What the process of the pages and that of the puts share: whether pages are open, and how many ask just now."""
+
+    def __init__(self, context: SpawnContext) -> None:
+        self.ready, self.open, self.end = context.Event(), context.Event(), context.Event()
+        self.asking = context.Value("i", 0)
+        self.answers: Answers = context.SimpleQueue()
+
+    @contextmanager
+    def ask(self) -> Iterator[None]:
+        """Count one that asks."""
+        with self.asking.get_lock():
+            self.asking.value += 1
+        try:
+            yield
+        finally:
+            with self.asking.get_lock():
+                self.asking.value -= 1
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Open the pages; close them at the end, and wait for the answers that are still to come."""
+        self.open.set()
+        try:
+            yield
+        finally:
+            self.open.clear()
+            while self.asking.value:
+                time.sleep(0.01)
+
+
+def look(server: Address, settings: Settings, number: int, pages: Pages) -> None:
+    """Be one page whenever pages are open, until the end; then report the number of answers, -1 if one was no success.
+
+    Pages begin one after the other.
+    """
     connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
-    end.wait(settings.every_s * number / settings.pages)
     count = times = 0
-    while not end.is_set() and count >= 0:
-        times += 1
-        for path in (*SHOWN, *((SEARCH,) if times % SEARCH_EVERY == 0 else ())):
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            answer.read()
-            count = count + 1 if answer.status == 200 and count >= 0 else -1
-        end.wait(settings.every_s)
+    while not pages.end.is_set():
+        if not pages.open.wait(0.05):
+            continue
+        time.sleep(settings.every_s * number / settings.pages)
+        while pages.open.is_set() and count >= 0:
+            times += 1
+            began_s = time.monotonic()
+            with pages.ask():
+                for path in (*SHOWN, *((SEARCH,) if times % SEARCH_EVERY == 0 else ())):
+                    connection.request("GET", path)
+                    answer = connection.getresponse()
+                    answer.read()
+                    count = count + 1 if answer.status == 200 and count >= 0 else -1
+            while pages.open.is_set() and time.monotonic() - began_s < settings.every_s:
+                time.sleep(0.01)
+        if count < 0:
+            break
     connection.close()
-    answers.put(count)
+    pages.answers.put(count)
 
 
-def be_pages(server: Address, settings: Settings, begun: Event, end: Event, answers: Answers) -> None:
+def be_pages(server: Address, settings: Settings, pages: Pages) -> None:
     """Be all pages, each in a thread of this process."""
-    begun.set()
-    threads = [
-        threading.Thread(target=look, args=(server, settings, number, end, answers)) for number in range(settings.pages)
-    ]
+    threads = [threading.Thread(target=look, args=(server, settings, each, pages)) for each in range(settings.pages)]
     for each in threads:
         each.start()
+    pages.ready.set()
     for each in threads:
         each.join()
 
 
 @contextmanager
-def open_pages(server: Address, settings: Settings, counts: list[int]) -> Iterator[None]:
-    """Run the pages in a process of their own; then add the number of answers of each to ``counts``."""
+def running_pages(server: Address, settings: Settings, counts: list[int]) -> Iterator[Pages]:
+    """Run the process of the pages, which are closed at first; then add the number of answers of each to ``counts``."""
     context = multiprocessing.get_context("spawn")
-    begun, end, answers = context.Event(), context.Event(), context.SimpleQueue()
-    process = context.Process(target=be_pages, args=(server, settings, begun, end, answers))
+    pages = Pages(context)
+    process = context.Process(target=be_pages, args=(server, settings, pages))
     process.start()
-    begun.wait(DEADLINE_S)
     try:
-        yield
+        if not pages.ready.wait(DEADLINE_S):
+            raise SystemExit("the pages did not get ready")
+        yield pages
     finally:
-        end.set()
-        counts += [answers.get() for _ in range(settings.pages)]
+        pages.end.set()
+        counts += [pages.answers.get() for _ in range(settings.pages)]
         process.join()
     if -1 in counts:
         raise SystemExit("an answer to a page was no success")
@@ -188,23 +237,22 @@ def measure(settings: Settings, folder: Path) -> tuple[Latencies, int]:
     found, counts = Latencies(), list[int]()
     with running_broker(folder) as (broker, server, pid):
         fill(broker, settings.topics)
-        put_for(broker, settings.seconds / 4, settings.rate)
-        for _ in range(settings.rounds):
-            began_s = cpu_s(pid)
-            found.quiet.append(put_for(broker, settings.seconds, settings.rate))
-            between_s = cpu_s(pid)
-            with open_pages(server, settings, counts):
-                found.busy.append(put_for(broker, settings.seconds, settings.rate))
-                found.busy_cpu_s += cpu_s(pid) - between_s
-            found.quiet_cpu_s += between_s - began_s
+        put_for(broker, settings.seconds, settings.rate)
+        with running_pages(server, settings, counts) as pages:
+            for number in range(settings.rounds):
+                for is_busy in (number % 2 == 1, number % 2 == 0):
+                    began_s = cpu_s(pid)
+                    with pages.opened() if is_busy else nullcontext():
+                        latencies = put_for(broker, settings.seconds, settings.rate)
+                    found.add(latencies, cpu_s(pid) - began_s, is_busy=is_busy)
     return found, sum(counts)
 
 
 def main() -> None:
     """Measure, and print the percentiles and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=6, help="pairs of rounds, default %(default)s")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of a round, default %(default)s")
+    parser.add_argument("--rounds", type=int, default=30, help="pairs of rounds, default %(default)s")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of a round, default %(default)s")
     parser.add_argument("--rate", type=float, default=200.0, help="puts a second, default %(default)s")
     parser.add_argument("--pages", type=int, default=5, help="clients, default %(default)s")
     parser.add_argument("--every", type=float, default=2.0, help="seconds between two looks, default %(default)s")
