@@ -10,7 +10,7 @@ from typing import Final
 from metaq.backends.metaq.pool import SessionPool
 from metaq.discovery.base import Directory
 from metaq.discovery.stats import parse_figures, topic_fields
-from metaq.errors import ProtocolError, TopicNotFound
+from metaq.errors import MetaqError, ProtocolError, TopicNotFound
 from metaq.model import Address
 
 RATES, TOPIC_RATES = "rates", "rates:"
@@ -19,6 +19,8 @@ the bundled broker has them.
 """
 
 REPLICATION: Final = "replication"
+OTHER_MEMBER: Final = "other"
+"""Line of the answer with the address of the other member of a pair."""
 
 RESERVED: Final = frozenset(
     {"help", "topics", "offsets", "realtime", "reset", "config", "incarnations", "segments", REPLICATION}
@@ -147,14 +149,26 @@ def broker_statistics(directory: Directory, pool: SessionPool) -> list[BrokerSta
 def replication_figures(directory: Directory, pool: SessionPool) -> dict[Address, dict[str, str]]:
     """Ask each broker for its role, its faults, and how far it is behind its master: name or partition -> text.
 
-    A Java broker takes the word for a topic; its answer is left empty. Raises as ``broker_statistics``.
+    The other member of a pair is asked, too; its answer is its ``trouble`` if it does not answer. A Java broker takes
+    the word for a topic; its answer is left empty. Raises as ``broker_statistics``.
     """
-    found = {}
-    for address in directory.brokers().values():
-        with pool.lease(address) as session:
-            figures = parse_figures(session.stats([REPLICATION])[REPLICATION])
-        found[address] = {} if "resultCode" in figures else figures
+    found = {address: _replication(pool, address) for address in directory.brokers().values()}
+    for other in [lines[OTHER_MEMBER] for lines in found.values() if OTHER_MEMBER in lines]:
+        try:
+            address = Address.parse(other)
+            if address not in found:
+                found[address] = _replication(pool, address)
+        except MetaqError as error:
+            found[address] = {"trouble": str(error)}
+        except ValueError:  # a broker of another make has a line of this name
+            continue
     return found
+
+
+def _replication(pool: SessionPool, address: Address) -> dict[str, str]:
+    with pool.lease(address) as session:
+        figures = parse_figures(session.stats([REPLICATION])[REPLICATION])
+    return {} if "resultCode" in figures else figures
 
 
 def topic_sizes(directory: Directory, pool: SessionPool) -> list[TopicSize]:

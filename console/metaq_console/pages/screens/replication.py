@@ -12,6 +12,9 @@ from metaq_console.pages.visit import Visit
 
 _FIRST: Final = ("broker", "role", "trouble")
 """Lines that the head of a broker shows."""
+_IN_SYNC: Final = "in_sync"
+"""Line with the addresses of a pair's members in sync."""
+PAIR: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +36,17 @@ async def replication(visit: Visit) -> Response:
 
 
 def _card(lines: Mapping[str, str]) -> ReplicaCard:
-    text = " ".join(f"{name} {value}" for name, value in lines.items()).lower().replace("_", " ")
-    state = "out of sync" if "out of sync" in text else "in sync" if "in sync" in text else ""
     return ReplicaCard(
         name=lines.get("broker", ""),
         role=lines.get("role", ""),
-        state=state,
+        state=_state(lines),
         trouble=lines.get("trouble", ""),
         facts=tuple((name, value) for name, value in lines.items() if name not in _FIRST),
     )
+
+
+def _state(lines: Mapping[str, str]) -> str:
+    if (members := lines.get(_IN_SYNC)) is not None:  # of a pair
+        return "in sync" if len(members.split(",")) == PAIR else "out of sync"
+    text = " ".join(f"{name} {value}" for name, value in lines.items()).lower().replace("_", " ")
+    return "out of sync" if "out of sync" in text else "in sync" if "in sync" in text else ""
