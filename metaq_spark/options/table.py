@@ -118,6 +118,8 @@ def _rows(classes: Iterable[type]) -> Iterator[Option]:
 Habits = Mapping[str, str | tuple[str, str]]
 """Keys of other connectors, in lower case -> what to use instead; a pair for reads and writes if it differs."""
 
+_NO_GROUP: Final = "leave it out: a query belongs to no group, and no two queries disturb each other"
+
 SHARED_HABITS: Final[Habits] = {
     "topics": ("use subscribe: topics, separated by commas", "use topic: one topic, or a column topic for more"),
     "subscribe": ("use subscribe", "use topic: one topic, or a column topic for more"),
@@ -126,6 +128,12 @@ SHARED_HABITS: Final[Habits] = {
     "group.id": "use group",
     "groupid": "use group",
     "consumergroup": "use group",
+    "kafka.group.id": _NO_GROUP,
+    "groupidprefix": _NO_GROUP,
+    "includeheaders": (
+        "use columns, with headers among them: columns = value,headers",
+        "leave it out: a write takes a column headers",
+    ),
     "mode": ("use mode", 'use .mode("append") or .outputMode("append")'),
 }
 """Keys that no format has."""

@@ -1,6 +1,6 @@
 """The Python, INI and JSON blocks of README and docs do what they say, as they stand.
 
-Those of README.md, docs/client.md and docs/rocketmq.md have tests of their own, in tests/jobs/test_readme.py,
+Those of README.md, the client's two pages and docs/rocketmq.md have tests of their own, in tests/jobs/test_readme.py,
 tests/metaq/client/test_client_docs.py and tests/spark/test_spark_rocketmq.py.
 """
 
@@ -26,7 +26,13 @@ from metaq.discovery.fixed import FixedDirectory
 from metaq.model import Address, Message, Partition
 from metaq_spark.backends.metaq.options import NOTATION
 
-OWN_TESTS = {"README.md", "docs/client.md", "docs/rocketmq.md", "docs/coming-from-rocketmq-spark.md"}
+OWN_TESTS = {
+    "README.md",
+    "docs/client.md",
+    "docs/client-internals.md",
+    "docs/rocketmq.md",
+    "docs/coming-from-rocketmq-spark.md",
+}
 CONFIGURATION = (
     "brokerId=0\nnumPartitions=1\nunflushThreshold=0\nunflushInterval=1000\n"
     "maxSegmentSize=1024*1024*64\nmaxTransferSize=1024*1024\n"

@@ -27,8 +27,9 @@ from metaq.model import Message
 LINES = {line: str(block) for block in blocks(*SHELL) for line in block.commands}
 
 ELSEWHERE: Mapping[str, str] = {
+    "python3 -m venv env && . env/bin/activate": "tests/packaging/test_wheel.py",
     "pip install 'metaq_spark-0.1.0-py3-none-any.whl[spark]'": "tests/packaging/test_wheel.py",
-    "pip install metaq_spark-0.1.0-py3-none-any.whl": "tests/packaging/test_wheel.py",
+    "pip install 'dist/metaq_spark-0.1.0-py3-none-any.whl[spark,console]'": "tests/packaging/test_wheel.py",
     "PYTHONPATH=/shared/metaq_spark-0.1.0-py3-none-any.whl spark-submit": "tests/packaging/test_standalone_cluster.py",
     "SPARK_CONF_DIR=spark-conf PYSPARK_PYTHON=/opt/metaq/bin/python spark-submit": (
         "tests/packaging/test_standalone_cluster.py"
@@ -148,7 +149,7 @@ class Terminal:
         if self.broker is None:
             return text
         text = re.sub(r"(10\.\d\.0\.\d|127\.0\.0\.1):8123(,10\.0\.0\.2:8123)?", str(self.broker.address), text)
-        return text.replace("/var/log/syslog", "app.log")
+        return text.replace("CHANGELOG.md", "app.log")
 
     def run(self, text: str) -> str:
         """Run a line that ends; return what it printed."""

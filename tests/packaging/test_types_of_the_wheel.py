@@ -1,4 +1,4 @@
-"""The wheel says that it has types, and the examples of docs/client.md pass ``mypy --strict`` where it is installed."""
+"""The wheel says that it has types; examples of the client's pages pass ``mypy --strict`` where it is installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from environments import ROOT, Environment
 
-PAGE = ROOT / "docs" / "client.md"
+PAGES = [ROOT / "docs" / "client.md", ROOT / "docs" / "client-internals.md"]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 IMPORT = re.compile(r"^(?:from \S+ )?import .*$", re.MULTILINE)
 LOWER_LAYERS = re.compile(r"\b(pool|directory)\b")
@@ -22,7 +22,8 @@ def modules() -> dict[str, str]:
     """A module for each section with examples; it has the imports of the sections before it."""
     found, imports = dict[str, str](), list[str]()
     lower = ""
-    for section in PAGE.read_text(encoding="utf-8").split("\n## ")[1:]:
+    sections = [part for page in PAGES for part in page.read_text(encoding="utf-8").split("\n## ")[1:]]
+    for section in sections:
         title, text = section.partition("\n")[0], "\n".join(BLOCK.findall(section))
         if not text:
             continue

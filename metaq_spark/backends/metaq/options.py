@@ -91,12 +91,10 @@ _HABITS: Final[Habits] = {
     "checkpoint.location": "use checkpointLocation",
     "startingposition": "use startingOffsets",
     "auto.offset.reset": "use startingOffsets: earliest or latest",
-    "kafka.group.id": "use group",
     "maxfilespertrigger": _USE_LIMITS,
     "maxratepertrigger": _USE_LIMITS,
     "tag": "use messageTypes: types, separated by commas",
     "tags": "use messageTypes: types, separated by commas",
-    "includeheaders": "a MetaQ message has no headers; the column attribute is what goes beside its value",
     "key": ("a MetaQ message has no key", "use a column key: the same key goes to the same partition"),
 }
 """Keys of other connectors, in lower case -> advice; a pair for reads and writes if it differs."""

@@ -1,4 +1,4 @@
-"""The examples of docs/client.md run as they stand, one after the other, against a real broker."""
+"""The examples of the client's two pages run as they stand, one after the other, against a real broker."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import pytest
 from fix_broker import RunningBroker
 from fix_tls import Certificates
 
-PAGE = Path(__file__).parents[3] / "docs" / "client.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+DOCS = Path(__file__).parents[3] / "docs"
+PAGES = [DOCS / "client.md", DOCS / "client-internals.md"]
+EXAMPLES = [
+    (page, example) for page in PAGES for example in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+]
 
 
 @pytest.mark.process
@@ -28,9 +31,9 @@ def test_the_examples_run(
     Path("ca.pem").write_text(Path(certificates.ca_file).read_text())
     names: dict[str, object] = {}
     rocketmq = str(dev_broker.rocketmq_address)
-    for example in EXAMPLES:
+    for page, example in EXAMPLES:
         text = example.replace("127.0.0.1:8123", str(dev_broker.address)).replace("127.0.0.1:10911", rocketmq)
-        exec(compile(text, str(PAGE), "exec"), names)
+        exec(compile(text, str(page), "exec"), names)
     printed = capsys.readouterr().out
     assert "0-0 0 created b'first order'" in printed
     assert "bytes of messages" in printed
@@ -40,4 +43,4 @@ def test_the_examples_run(
     assert "hot ('order-1',) b'one tea'" in printed
     assert "\ncommitted\n" in printed
     assert "a scone is b'4.20'" in printed
-    assert len(EXAMPLES) == 26
+    assert len(EXAMPLES) == 27

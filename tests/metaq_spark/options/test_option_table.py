@@ -82,6 +82,8 @@ def test_options_of_sparks_own_are_passed_over() -> None:
             ["option kafka.bootstrap.servers: use brokers: host:port of each broker"],
         ),
         ({"topics": "x"}, ["option topics: use subscribe"]),
+        ({"kafka.group.id": "x"}, ["option kafka.group.id: leave it out: a query belongs to no group"]),
+        ({"includeHeaders": "true"}, ["option includeHeaders: use columns, with headers among them"]),
         ({"Checkpoint": "x"}, ["option Checkpoint: use checkpointLocation"]),
         ({"zzz": "1"}, ["there is no such option. The usual ones of a streaming read: brokers, zookeeper, subscribe"]),
         ({"path": "x"}, ["a topic has no path", "use subscribe"]),
@@ -105,6 +107,7 @@ def test_a_wrong_option_of_a_stream_is_named(options: dict[str, str], words: lis
         ),
         ({"path": "x"}, ["a topic has no path", "use topic"]),
         ({"topik": "x"}, ["did you mean topic?"]),
+        ({"includeHeaders": "true"}, ["leave it out: a write takes a column headers"]),
     ],
 )
 def test_a_wrong_option_of_a_write_is_named(options: dict[str, str], words: list[str]) -> None:

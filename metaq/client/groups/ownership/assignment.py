@@ -3,7 +3,7 @@
 Each member computes the assignment itself from the same two lists, so all must use one strategy and one order:
 consumers and MetaQ partitions are sorted as texts (``0-10`` before ``0-2``), RocketMQ queues by broker and number.
 
-Source: docs/client.md, "Groups".
+Source: docs/client-internals.md, "How a group divides partitions".
 """
 
 from __future__ import annotations

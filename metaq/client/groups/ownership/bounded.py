@@ -4,7 +4,7 @@ Each call runs in a separate thread. A call that takes longer than ``SLOW_S`` is
 if the storage were unreachable. It may still complete later, so no other call starts before it has returned; until then
 all calls fail. A late save is like one whose answer was lost: the next save compares.
 
-Source: docs/client.md, "Where offsets are stored".
+Source: docs/client-internals.md, "How positions are kept".
 """
 
 from __future__ import annotations

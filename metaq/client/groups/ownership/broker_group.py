@@ -7,7 +7,8 @@ Members compute the assignment from the members that all brokers know.
 A thread for each broker prolongs the session there, and detects changes. While a broker is away, its partitions are not
 read after the session at it has ended, and nothing is assigned anew.
 
-Source: docs/client.md, "Consumers"; docs/protocol.md, "group"; docs/adr/0042-groups-at-brokers.md.
+Source: docs/client-internals.md, "How a group divides partitions"; docs/protocol.md, "group";
+docs/adr/0042-groups-at-brokers.md.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ an *incarnation* of each partition, created with the partition; a storage that s
 
 While a consumer runs, incarnations are compared after each new connection to a broker.
 
-Source: docs/client.md, "Where offsets are stored".
+Source: docs/client-internals.md, "How positions are kept".
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ and the first newer message, where the group continues.
 Nothing is proven by a message that retention may have removed, by a message of a Java broker, whose ids contain no
 time, or by an offset that was stored without an id.
 
-Source: docs/client.md, "Where offsets are stored".
+Source: docs/client-internals.md, "How positions are kept".
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ else (RocketMQ without locks)       the higher position wins
 A storage with ``load`` and ``save`` only cannot compare: a process that freezes between the registry's answer and the
 save may overwrite the offset of the next owner. Then messages are repeated; none is lost.
 
-Source: docs/client.md, "Where offsets are stored".
+Source: docs/client-internals.md, "How positions are kept".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 While two members see different lists of members, both may read one queue for a short time: the next owner begins at the
 last saved position. With ``ordered``, queues are locked at their brokers instead.
 
-Source: docs/client.md, "Groups of RocketMQ".
+Source: docs/client-internals.md, "How a group divides partitions".
 """
 
 from __future__ import annotations

@@ -121,6 +121,8 @@ def test_what_a_read_refuses(given: dict[str, str], sentence: str) -> None:
         ("rocketmq.source.filter.sql", "use sql"),
         ("pop", "POP is not supported: a broker that hands messages out to a group cannot give the same ones again"),
         ("localReads", "leave it out"),
+        ("kafka.group.id", "leave it out: a query belongs to no group"),
+        ("includeHeaders", "use columns, with headers among them"),
     ],
 )
 def test_habits_of_other_connectors(key: str, advice: str) -> None:
