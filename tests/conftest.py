@@ -91,6 +91,9 @@ IMPORTS_SINCE = {"test_pushdown.py": "4.1"}
 MARKED_AS_A_WHOLE = re.compile(r"^pytestmark = .*\bmark\.(?:spark|process|slow)\b", re.MULTILINE)
 """In a file whose tests all start Spark or processes, or are slow."""
 
+HAS_LONG = re.compile(r"\bmark\.(?:long|browser)\b|\bhypothesis\b|\bfrom examples import\b")
+"""In a file with a test that ``make test-long`` runs: marked, or one that tries more cases there."""
+
 ARCH = "tests/arch"
 
 SPARK_PROCESSES = 2
@@ -139,14 +142,18 @@ def _older_than(version: str) -> bool:
     return [int(number) for number in installed] < [int(number) for number in version.split(".")]
 
 
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the files none of whose tests `make test-fast` runs: importing them takes a fifth of its collection.
 
-    And those that the installed Spark cannot import.
+    Or those of which `make test-long` runs none, and those that the installed Spark cannot import.
     """
     if (since := IMPORTS_SINCE.get(collection_path.name)) is not None and _older_than(since):
         return True
-    if not FAST or not collection_path.match("test_*.py"):
+    if not collection_path.match("test_*.py"):
+        return None
+    if LONG and config.option.markexpr == "long":
+        return HAS_LONG.search(collection_path.read_text(encoding="utf-8")) is None or None
+    if not FAST:
         return None
     return MARKED_AS_A_WHOLE.search(collection_path.read_text(encoding="utf-8")) is not None or None
 
