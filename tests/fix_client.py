@@ -47,7 +47,7 @@ class LoopbackPeer(Listener):
     def _talk(self, connection: socket.socket) -> None:
         self.stop_listening()
         with connection:
-            connection.settimeout(20)
+            connection.settimeout(60)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
                 self._play(connection)

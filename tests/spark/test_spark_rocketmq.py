@@ -108,7 +108,7 @@ def test_a_query_goes_on_where_it_was_and_the_tools_see_it(
         frame = stream.options(subscribe="events", startingOffsets="earliest", maxOffsetsPerTrigger=4).load()
         progress = drained(frame, tmp_path)
         end = "lag_messages=0 lag_seconds=0.0 partitions=4 behind=0"  # seconds: the brokers were asked
-        wait_until(lambda: end in caplog.text, "a line about the lag", 30)
+        wait_until(lambda: end in caplog.text, "a line about the lag")
     finally:
         spark.streams.removeListener(listener)
     assert [one["numInputRows"] for one in progress if one["numInputRows"]] == [4, 4]

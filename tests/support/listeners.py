@@ -201,7 +201,7 @@ class RemotingServer(Listener):
     def _secure(self, connected: socket.socket) -> None:
         with connected, suppress(MetaqError):
             if self._tls is not None:
-                connected.settimeout(20)
+                connected.settimeout(60)
                 connected = self._tls.wrap_socket(connected, server_side=True)
             with connected:
                 self._converse(Served(connected))

@@ -48,7 +48,7 @@ def test_a_late_or_returning_name_server_soon_knows_the_broker(tmp_path: Path, m
     with broker_thread(tmp_path / "broker", section):
         for moment in ("later", "again"):
             with running_name_server(tmp_path, f"listenPort={port}\n") as server:
-                wait_until(lambda server=server: knows(server), f"it is known {moment}", 15.0)  # type: ignore[misc]
+                wait_until(lambda server=server: knows(server), f"it is known {moment}")  # type: ignore[misc]
 
 
 def lying(kind: str) -> RemotingServer:

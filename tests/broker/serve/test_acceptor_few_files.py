@@ -82,7 +82,7 @@ class TestManyPartitionsAndConnections:
             served, closed = 0, 0
             for _ in range(FILES):
                 client = open_.enter_context(closing(broker.client()))
-                client.socket.settimeout(10)
+                client.socket.settimeout(60)
                 try:
                     served += client.result(b"version 1\r\n")[0] == 200
                 except (OSError, AssertionError):
@@ -122,7 +122,7 @@ class TestManyPartitionsAndConnections:
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (taken, FILES))
             for _ in range(100):
                 with closing(broker.client()) as client:
-                    client.socket.settimeout(10)
+                    client.socket.settimeout(60)
                     assert client.rest() == b""
             assert first.result(b"version 1\r\n")[0] == 200
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (FILES, FILES))
@@ -134,7 +134,7 @@ class TestManyPartitionsAndConnections:
 
 def puts_by_a_new_client(broker: RunningBroker) -> bool:
     with closing(broker.client()) as client:
-        client.socket.settimeout(10)
+        client.socket.settimeout(60)
         try:
             return puts(client, ["topic-0"], b"x")[0][0] == 200
         except (OSError, AssertionError):

@@ -102,7 +102,7 @@ def test_it_writes_nothing_over_the_next_owners_offset(
     try:
         assert member.line() == "ready"
         member.stop()
-        wait_until(lambda: zookeeper.text("/consumers/g/owners/test/3-0") is None, "its session expires", 30)
+        wait_until(lambda: zookeeper.text("/consumers/g/owners/test/3-0") is None, "its session expires")
         mq.producer().send("test", b"ten")
         with mq.consumer("g", ["test"], consumer_id="b", offsets=MAKES[make](path), **FAST) as other:
             found: list[bytes] = []

@@ -31,20 +31,20 @@ def raises_at(data: bytes, error: BaseException) -> Callable[[Delivery], bool]:
 def test_a_batch_before_an_error_is_returned_and_the_next_call_raises(setting: Setting) -> None:
     setting.send("a", "b", "c", "d")
     with setting.consumer(where=raises_at(b"c", KeyError("filter"))) as consumer:
-        assert texts(consumer.fetch(timeout=5)) == ["a", "b"]
+        assert texts(consumer.fetch(timeout=60)) == ["a", "b"]
         with pytest.raises(KeyError, match="filter"):
-            consumer.fetch(timeout=5)
-        assert texts(consumer.fetch(1, timeout=5)) == ["c"]
+            consumer.fetch(timeout=60)
+        assert texts(consumer.fetch(1, timeout=60)) == ["c"]
 
 
 def test_a_batch_before_damage_is_settled_by_the_next_call_only(setting: Setting) -> None:
     setting.send("aa", "bb", "cc")
     setting.broker.partition("orders", 0).segments[0][1][end_of(2, 2) + HEADER_BYTES] ^= 1
     with setting.consumer() as consumer:
-        assert texts(consumer.fetch(timeout=5)) == ["aa", "bb"]
+        assert texts(consumer.fetch(timeout=60)) == ["aa", "bb"]
         assert consumer.position(P0) == 0
         with pytest.raises(CorruptFrame):
-            consumer.fetch(timeout=5)
+            consumer.fetch(timeout=60)
     assert setting.stored() == end_of(2, 2)
 
 
@@ -52,11 +52,11 @@ def test_ctrl_c_in_a_fetch_keeps_what_it_had_taken_for_the_next_one(setting: Set
     setting.send("a", "b", "c", "d")
     with setting.consumer(where=raises_at(b"c", KeyboardInterrupt())) as consumer:
         with pytest.raises(KeyboardInterrupt):
-            consumer.fetch(timeout=5)
+            consumer.fetch(timeout=60)
         assert consumer.position(P0) == 0
         found: list[Delivery] = []
         while len(found) < 4:
-            found += consumer.fetch(timeout=5)
+            found += consumer.fetch(timeout=60)
     assert texts(found) == ["a", "b", "c", "d"]
 
 
@@ -72,7 +72,7 @@ def test_what_an_interrupted_fetch_had_taken_is_handled(setting: Setting, worker
 
     with setting.consumer(where=raises_at(b"c", KeyboardInterrupt())) as consumer:
         with pytest.raises(KeyboardInterrupt):
-            consumer.fetch(timeout=5)
+            consumer.fetch(timeout=60)
         consumer.run(handle, workers)
     assert seen == ["a", "b", "c"]
 
@@ -81,10 +81,10 @@ def test_a_message_that_cannot_be_parked_comes_again(setting: Setting) -> None:
     setting.send("bad", "good")
     setting.parking.symlink_to("/dev/full")
     with setting.consumer(max_attempts=1, auto_ack=False) as consumer:
-        assert texts(consumer.fetch(1, timeout=5)) == ["bad"]
+        assert texts(consumer.fetch(1, timeout=60)) == ["bad"]
         consumer.rollback()
         with pytest.raises(StoreFailed, match="parked"):
-            consumer.fetch(timeout=5)
+            consumer.fetch(timeout=60)
         setting.parking.unlink()
         assert texts(read(consumer, 1)) == ["good"]
         assert [one.message.data for one in consumer.parked] == [b"bad"]
@@ -122,13 +122,13 @@ def test_closing_does_not_settle_what_another_thread_is_dealing_with(setting: Se
     thread.join(60)
     assert (seen, setting.stored()) == ([b"a"], 0)
     with setting.consumer() as again:
-        assert texts(again.fetch(timeout=5)) == ["a", "b"]
+        assert texts(again.fetch(timeout=60)) == ["a", "b"]
 
 
 def test_closing_settles_what_a_thread_has_dealt_with_that_has_ended(setting: Setting) -> None:
     setting.send("a", "b")
     with setting.consumer() as consumer:
-        thread = threading.Thread(target=lambda: consumer.fetch(timeout=5))
+        thread = threading.Thread(target=lambda: consumer.fetch(timeout=60))
         thread.start()
         thread.join(60)
     assert setting.stored() == end_of(2, 1)
@@ -160,7 +160,7 @@ def test_an_iteration_that_is_left_goes_on_behind_what_it_gave(setting: Setting)
 def test_a_forked_process_is_notified_and_harms_nobody(setting: Setting) -> None:
     setting.send("a", "b")
     with setting.consumer() as consumer:
-        (message,) = consumer.fetch(1, timeout=5)
+        (message,) = consumer.fetch(1, timeout=60)
         assert message.data == b"a"
 
         def in_vain() -> bool:
@@ -187,13 +187,13 @@ def test_a_forked_process_is_notified_and_harms_nobody(setting: Setting) -> None
         forked.set()
         holding.join()
 
-        assert texts(consumer.fetch(1, timeout=5)) == ["b"]
+        assert texts(consumer.fetch(1, timeout=60)) == ["b"]
 
 
 def test_a_hundred_consumers_leave_nothing_behind(setting: Setting) -> None:
     setting.send("a")
     with setting.consumer() as consumer:
-        consumer.fetch(timeout=5)
+        consumer.fetch(timeout=60)
     with threads_end():
         for _ in range(100):
             with setting.consumer() as consumer:

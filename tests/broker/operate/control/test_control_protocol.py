@@ -399,7 +399,7 @@ def test_a_plain_socket_suffices(tmp_path: Path) -> None:
     async def scenario(made: Harness) -> None:
         def talk() -> bytes:
             with socket.socket(socket.AF_UNIX) as connection:
-                connection.settimeout(5)
+                connection.settimeout(60)
                 connection.connect(str(made.directory / SOCKET_NAME))
                 for byte in ECHO:
                     connection.sendall(bytes([byte]))
