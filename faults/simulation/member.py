@@ -350,10 +350,15 @@ class SimulatedMember:
         """A sync is under way; what is appended meanwhile goes with the next one."""
         if (stream := self.disk.streams.get(name)) is not None:
             self._after_disk(name, self._synced, name, stream, len(stream.records))
+        else:
+            self._syncing.discard(name)
 
     def _synced(self, name: str, stream: DiskStream, count: int) -> None:
         self._syncing.discard(name)
-        if self.disk.streams.get(name) is not stream:
+        now = self.disk.streams.get(name)
+        if now is not stream:
+            if now is not None and len(now.records) > now.durable:  # deleted and created again meanwhile
+                self._sync(name)
             return
         if self.syncs_fail:
             self.feed(events.DiskFailed("fsync: EIO"))
