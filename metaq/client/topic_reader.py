@@ -137,10 +137,11 @@ class TopicReader:
 
 
     def search(
-        self, partition: Partition, start: int, end: int, needles: Collection[bytes]
+        self, partition: Partition, start: int, end: int, needles: Collection[bytes], most: int = INT64_MAX
     ) -> Generator[Received | PassedFrames, None, None]:
         """Yield the messages that begin in ``[start, end)`` and may contain one of ``needles``, and what was passed
-        between them. Several times faster than ``read``, where few match. Raises as ``read``.
+        between them; ``most`` messages altogether. Several times faster than ``read``, where few match. Raises as
+        ``read``.
         """
         if start >= end:
             return
@@ -150,8 +151,15 @@ class TopicReader:
             closing(read_range(session, self.topic, partition.index, wanted, BULK_BYTES, BULK_AHEAD)) as runs,
         ):
             for run in runs:
-                for found in search(run.data, needles, run.offset, where=str(where)):
-                    yield found if isinstance(found, PassedFrames) else Received.of(where, found)
+                for found in search(run.data, needles, run.offset, where=str(where), frames_max=most):
+                    if isinstance(found, PassedFrames):
+                        most -= found.frames
+                        yield found
+                    else:
+                        most -= 1
+                        yield Received.of(where, found)
+                if not most:
+                    return
 
 
 def _bytes(session: Session, topic: str, partition: Partition, wanted: OffsetRange) -> bytes:

@@ -67,11 +67,13 @@ class MetaqReader(PartitionReader):
                 self._position = message.end
                 yield stored_message(message)
 
-    def search(self, needles: Collection[bytes], end: int) -> Iterator[FoundMessage | PassedMessages]:
-        return self._search(needles, min(end, self._end))
+    def search(self, needles: Collection[bytes], end: int, most: int) -> Iterator[FoundMessage | PassedMessages]:
+        return self._search(needles, min(end, self._end), most)
 
-    def _search(self, needles: Collection[bytes], end: int) -> Generator[FoundMessage | PassedMessages, None, None]:
-        with closing(self._reader.search(self._partition, self._position, end, needles)) as found:
+    def _search(
+        self, needles: Collection[bytes], end: int, most: int
+    ) -> Generator[FoundMessage | PassedMessages, None, None]:
+        with closing(self._reader.search(self._partition, self._position, end, needles, most)) as found:
             for one in found:
                 self._position = one.end
                 yield PassedMessages(*one) if isinstance(one, tuple) else stored_message(one)

@@ -32,15 +32,21 @@ takes a hundredth of a server's time at most.
 """
 FRESH_S_MAX: Final = 30.0
 """Longest time that this may add."""
+SLOW_S: Final = 0.1
+"""A question that took longer is slow: nobody waits for its next answer while the last one is not too old."""
+STALE_S: Final = 10.0
+"""For how long an answer to a slow question serves beyond its time, while the next one is on its way."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Shared:
     """One shared question: its task, and until when its answer counts; ``None`` while it is asked."""
 
     task: asyncio.Task[Any]
     began_s: float
     fresh_until_s: float | None = None
+    stale_until_s: float = 0.0
+    next: _Shared | None = None
 
 
 class Questions:
@@ -75,20 +81,37 @@ class Questions:
     ) -> _T:
         """Return the answer to the question ``key``: one that was asked within ``fresh_s``, or is being asked, or new.
 
-        Raises as ``ask``. Errors are not kept.
+        If the question is a slow one, and its answer is out of date by ``STALE_S`` at most, that is returned at once,
+        and the next one is asked for. Raises as ``ask``. Errors are not kept.
         """
-        found = self._shared.get(key)
-        if found is None or (found.fresh_until_s is not None and found.fresh_until_s <= self._clock.monotonic()):
-            asked = asyncio.ensure_future(self.ask(call, what=what, within_s=within_s))
-            found = _Shared(asked, self._clock.monotonic())
-            found.task.add_done_callback(lambda task: self._settled(key, found, fresh_s))
-            self._shared[key] = found
-            self._shared.move_to_end(key)
-            while len(self._shared) > SHARED_MAX:
-                self._shared.popitem(last=False)
+        found, now_s = self._shared.get(key), self._clock.monotonic()
+        if found is not None and found.fresh_until_s is not None and found.fresh_until_s <= now_s:
+            if found.next is None:
+                found.next = self._begin(key, call, what, fresh_s, within_s, found)
+            found = found if now_s < found.stale_until_s else found.next
+        elif found is None:
+            found = self._shared[key] = self._begin(key, call, what, fresh_s, within_s, None)
+        self._shared.move_to_end(key)
+        while len(self._shared) > SHARED_MAX:
+            self._shared.popitem(last=False)
         # A client that goes away must not cancel the question of the others.
         result: _T = await asyncio.shield(found.task)
         return result
+
+    def _begin(
+        self,
+        key: Hashable,
+        call: Callable[[], Any],
+        what: str,
+        fresh_s: float,
+        within_s: float | None,
+        before: _Shared | None,
+    ) -> _Shared:
+        """Ask a shared question; its answer takes the place of the one ``before``."""
+        task = asyncio.ensure_future(self.ask(call, what=what, within_s=within_s))
+        asked = _Shared(task, self._clock.monotonic())
+        task.add_done_callback(lambda _: self._settled(key, asked, fresh_s, before))
+        return asked
 
     def forget(self) -> None:
         """Forget all answers, because something was changed: who asks from now on must see it."""
@@ -112,12 +135,18 @@ class Questions:
         if not task.cancelled():
             task.exception()  # an error behind the deadline is nobody's
 
-    def _settled(self, key: Hashable, shared: _Shared, fresh_s: float) -> None:
+    def _settled(self, key: Hashable, shared: _Shared, fresh_s: float, before: _Shared | None) -> None:
         now_s = self._clock.monotonic()
-        shared.fresh_until_s = now_s + max(fresh_s, min(FRESH_S_MAX, (now_s - shared.began_s) * FRESH_SHARE))
+        took_s = now_s - shared.began_s
+        shared.fresh_until_s = now_s + max(fresh_s, min(FRESH_S_MAX, took_s * FRESH_SHARE))
+        shared.stale_until_s = shared.fresh_until_s + (STALE_S if took_s > SLOW_S else 0.0)
         failed = shared.task.cancelled() or shared.task.exception() is not None
-        if failed and self._shared.get(key) is shared:
+        if self._shared.get(key) not in (shared, before) or self._shared.get(key) is None:
+            return  # it was forgotten meanwhile
+        if failed:
             del self._shared[key]
+        else:
+            self._shared[key] = shared
 
 
 def _late(what: str, within_s: float) -> RequestFailed:

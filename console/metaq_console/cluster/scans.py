@@ -2,8 +2,8 @@
 
 A scan reads the partitions in alternation, so that a long one does not use up the limit. It ends with the first of:
 enough matches, enough messages read, its time, its end, a cancellation. Messages that cannot match are passed in pieces
-of about a thousand, so a scan may read so many more than its limit. ``progress`` can be read at any time, also
-while the scan runs in another thread; ``positions`` in it is where a later scan goes on.
+of about a thousand. ``progress`` can be read at any time, also while the scan runs in another thread; ``positions`` in
+it is where a later scan goes on.
 """
 
 from __future__ import annotations
@@ -287,7 +287,8 @@ class Scan:
     def _read_round(self, part: _Part, *, is_last: bool) -> Stopped | None:
         """Read a piece of a partition, or all of it if it ``is_last``; return why the whole scan ends, if it does."""
         needles = self.request.needles
-        messages = part.reader.search(needles, part.end) if needles else part.reader.messages()
+        left = self.request.read_max - self._counts.read
+        messages = part.reader.search(needles, part.end, left) if needles else part.reader.messages()
         looked_at = passed = 0
         try:
             for message in messages:

@@ -43,9 +43,9 @@ class PartitionReader(ABC):
     def messages(self) -> Iterator[FoundMessage]:
         """Yield messages up to the readable end. The iterator has to be closed before the next one is made."""
 
-    def search(self, needles: Collection[bytes], end: int) -> Iterator[FoundMessage | PassedMessages]:
+    def search(self, needles: Collection[bytes], end: int, most: int) -> Iterator[FoundMessage | PassedMessages]:
         """Yield, as ``messages``, at least those before ``end`` whose bytes contain one of ``needles``; and what was
-        passed between them, where a system can pass messages without looking at each.
+        passed between them, where a system can pass messages without looking at each. It passes no more than ``most``.
         """
         yield from self.messages()
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from metaq_console.cluster.questions import Questions
+from metaq_console.cluster.questions import FRESH_S_MAX, FRESH_SHARE, SLOW_S, STALE_S, Questions
 from metaq_console.errors import RequestFailed
 
 from metaq.errors import TopicNotFound
@@ -77,6 +77,89 @@ def test_what_many_ask_is_asked_once(gate: Gate) -> None:
 
     assert run(work) == ["answer"] * 5
     assert gate.calls == 1
+
+
+class SteppedClock:
+    """Moved by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.mark.parametrize(("took_s", "waits"), [(SLOW_S / 2, True), (2 * SLOW_S, False)])
+def test_nobody_waits_for_the_next_answer_to_a_slow_question(took_s: float, waits: bool) -> None:
+    clock, calls = SteppedClock(), list[int]()
+
+    def call() -> int:
+        calls.append(len(calls))
+        clock.sleep(took_s)
+        return calls[-1]
+
+    async def work() -> list[int]:
+        questions = Questions(within_s=60, clock=clock)
+
+        async def ask() -> int:
+            return await questions.shared("topics", call, what="topics", fresh_s=1)
+
+        found = [await ask(), await ask()]
+        clock.sleep(max(1, took_s * FRESH_SHARE) + 1)
+        found.append(await ask())
+        while await ask() != 1:  # the next answer is on its way
+            await asyncio.sleep(0.001)
+        clock.sleep(FRESH_S_MAX + STALE_S + 1)
+        return [*found, await ask()]
+
+    assert run(work) == [0, 0, 1 if waits else 0, 2]
+
+
+def test_a_slow_question_that_fails_is_said_to_the_next_one_that_asks() -> None:
+    clock, calls = SteppedClock(), list[int]()
+
+    def fail_later() -> str:
+        calls.append(1)
+        clock.sleep(2 * SLOW_S)
+        if len(calls) > 1:
+            raise TopicNotFound("orders", ["127.0.0.1:8123"])
+        return "there"
+
+    async def work() -> str:
+        questions = Questions(within_s=60, clock=clock)
+
+        async def ask() -> str:
+            return await questions.shared("topic", fail_later, what="topic", fresh_s=1)
+
+        found = await ask()
+        clock.sleep(2 * SLOW_S * FRESH_SHARE + 1)
+        found += await ask()
+        async def ask_until_it_fails() -> None:
+            while await ask():
+                await asyncio.sleep(0.001)
+
+        with pytest.raises(TopicNotFound):
+            await ask_until_it_fails()
+        return found
+
+    assert run(work) == "therethere"
+
+
+def test_what_is_forgotten_while_it_is_asked_is_asked_again(gate: Gate) -> None:
+    async def work() -> str:
+        questions = Questions(within_s=60)
+        first = asyncio.ensure_future(questions.shared("topics", gate, what="topics", fresh_s=60))
+        await asyncio.to_thread(gate.began.wait, DEADLINE_S)
+        questions.forget()
+        gate.opened.set()
+        await first
+        return await questions.shared("topics", gate, what="topics", fresh_s=60)
+
+    assert run(work) == "answer"
+    assert gate.calls == 2
 
 
 def test_an_error_is_not_kept() -> None:

@@ -108,7 +108,7 @@ def test_partitions_are_read_in_alternation() -> None:
 class PassingReader(CountedReader):
     """Passes messages without the needles."""
 
-    def search(self, needles: Collection[bytes], end: int) -> Iterator[FoundMessage | PassedMessages]:
+    def search(self, needles: Collection[bytes], end: int, most: int) -> Iterator[FoundMessage | PassedMessages]:
         for one in self.messages():
             if any(needle in one.data for needle in needles):
                 yield one

@@ -47,6 +47,7 @@ def test_it_passes_what_cannot_match(reader: TopicReader) -> None:
     assert [one.data for one in found if not isinstance(one, PassedFrames)] == [b"order 3", b"order 7"]
     assert [(one.end, one.frames) for one in found if isinstance(one, PassedFrames)] == [(81, 2), (189, 3), (270, 2)]
     assert list(reader.search(WHERE, 270, 270, [b"order"])) == []
+    assert [one.end for one in reader.search(WHERE, 27, 270, [b"order 3"], 4)] == [81, 108, 135]
 
 
 def test_an_offset_inside_a_message_is_refused(reader: TopicReader) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metaq.errors import CorruptFrame
@@ -274,6 +274,7 @@ class TestTheTailOfARun:
 BODIES = st.lists(st.binary(max_size=12) | st.sampled_from([b"tea", b"a cup of tea", b"te", b"a"]), max_size=40)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(BODIES, st.lists(st.sampled_from([b"tea", b"a", b"\0\0", b"none"]), min_size=1, max_size=3), st.integers(0, 30))
 def test_a_search_yields_what_may_match_and_passes_the_rest(
     bodies: list[bytes], needles: list[bytes], cut: int
@@ -297,6 +298,10 @@ def test_a_search_yields_what_may_match_and_passes_the_rest(
 def test_a_search_says_now_and_then_how_far_it_is() -> None:
     run = encode_message(b"x") * (2 * PASSED_MAX + 1)
     assert [one.frames for one in search(run, [b"y"]) if isinstance(one, PassedFrames)] == [PASSED_MAX, PASSED_MAX, 1]
+    [few] = search(run, [b"y"], frames_max=3)
+    assert isinstance(few, PassedFrames)
+    assert (few.frames, few.end, few.body_bytes) == (3, 63, 3)
+    assert len(list(search(run, [b"x"], frames_max=3))) == 3
 
 
 def test_a_search_finds_damage_in_what_it_passes() -> None:
