@@ -25,6 +25,7 @@ def _status(code: int, meaning: str, sent_for: str, *, retryable: bool = False) 
     return code
 
 
+CONTINUE: Final = _status(100, "report the message types; sent to a client that did not after 301", "`fetch`")
 OK: Final = _status(200, "done", "everything but `get`")
 MOVED: Final = _status(
     301, "continue at another offset, given in the text; or report the message types", "`get`, `fetch`"

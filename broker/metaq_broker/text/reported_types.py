@@ -1,7 +1,7 @@
 """The message types that consumer groups reported with ``messageType``, for their ``fetch``.
 
-They are in memory only: after a restart, a ``fetch`` is answered with 301 and the client reports its types again. So
-it is for a group that was forgotten because too many others reported theirs since.
+They are in memory only: after a restart, a ``fetch`` is refused and the client reports its types again. So it is for a
+group that was forgotten because too many others reported theirs since.
 
 Source: docs/protocol.md, "messageType and fetch".
 """
@@ -20,6 +20,9 @@ TYPES_MAX: Final = 1000
 
 MEMORY_BYTES_MAX: Final = 16 << 20
 """Limit of what all reports together take, about; the ones that were not used for the longest time go."""
+
+REFUSED_MAX: Final = 1000
+"""Limit of the refused fetches that are remembered; beyond it all are forgotten."""
 
 _REPORT_BYTES: Final = 500
 _TYPE_BYTES: Final = 100
@@ -64,9 +67,12 @@ class ReportedTypes:
         self._memory_bytes_max = memory_bytes_max
         self._memory_bytes = 0
         self._reports: OrderedDict[tuple[str, str], Report] = OrderedDict()  # least recently used first
+        self._refused: set[tuple[str, str, int, int]] = set()  # group, topic, start time, partition
 
     def add(self, group: str, topic: str, report: Report) -> Report:
         """Take a report unless the one there is as new or newer; return the one that applies now."""
+        client = (group, topic, report.start_time)
+        self._refused -= {fetch for fetch in self._refused if fetch[:3] == client}
         known = self._reports.get((group, topic))
         if known is not None and known.start_time >= report.start_time:
             self._reports.move_to_end((group, topic))
@@ -88,6 +94,20 @@ class ReportedTypes:
             return None
         self._reports.move_to_end((group, topic))
         return report
+
+    def is_refused_again(self, group: str, topic: str, partition: int, start_time: int) -> bool:
+        """Take note of a refused fetch; return whether the last one of this client for the partition was refused, too.
+
+        ``True`` and ``False`` take turns as long as the client does not report.
+        """
+        fetch = (group, topic, start_time, partition)
+        if fetch in self._refused:
+            self._refused.remove(fetch)
+            return True
+        if len(self._refused) >= REFUSED_MAX:
+            self._refused.clear()
+        self._refused.add(fetch)
+        return False
 
     def _forget(self, group: str, topic: str) -> None:
         report = self._reports.pop((group, topic), None)

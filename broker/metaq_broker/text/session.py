@@ -41,7 +41,7 @@ from metaq.protocols.text.commands import (
 from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
 from metaq.protocols.text.encode import encode, encode_value_line
 from metaq.protocols.text.puts import Puts
-from metaq.statuses import BAD_REQUEST, FAILED, FORBIDDEN, MOVED, OK, UNAVAILABLE
+from metaq.statuses import BAD_REQUEST, CONTINUE, FAILED, FORBIDDEN, MOVED, OK, UNAVAILABLE
 from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.engine import ANY_PARTITION, Engine
 from metaq_broker.log.engine.outcomes import AllRejected, Refusal, StorageFailed, TooLarge
@@ -72,7 +72,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 NO_TYPES: Final = "messageType not found."
-"""Text of the reply to a ``fetch`` that makes a client report its message types. Clients compare it."""
+"""Text of the reply to a ``fetch`` that makes a client report its message types."""
 
 Send = Callable[[Sequence[bytes]], None]
 """Receives the replies of some puts, in order."""
@@ -342,9 +342,12 @@ class TextSession:
 
     def _answer_fetch(self, command: Fetch) -> bytes | FileReply | SlowReply:
         _version, topic, group, partition, offset, bytes_max, opaque, start_time = command
-        report = self._services.reported_types.find(group, topic, start_time)
+        reported = self._services.reported_types
+        report = reported.find(group, topic, start_time)
         if report is None:
-            return encode(Result(MOVED, NO_TYPES, opaque))
+            # Clients of the guide report after 301, those of the published source after 100.
+            again = reported.is_refused_again(group, topic, partition, start_time)
+            return encode(Result(CONTINUE if again else MOVED, NO_TYPES, opaque))
         if report.types is None:
             return self._answer_get(Get(topic, group, partition, offset, bytes_max, opaque))
         outcome = self._engine.get_run(topic, partition, offset, bytes_max, report.types)

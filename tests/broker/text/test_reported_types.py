@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fix_broker import RunningBroker, WireClient
 from fix_client import Restarts
-from metaq_broker.text.reported_types import TYPES_MAX, Report, ReportedTypes, checked_types
+from metaq_broker.text.reported_types import REFUSED_MAX, TYPES_MAX, Report, ReportedTypes, checked_types
 from text_protocol import put
 
 from metaq.formats.frames import encode_body, walk
@@ -14,6 +14,7 @@ from metaq.protocols.text.commands import Result, Value
 from metaq.statuses import MOVED, OK
 
 UNKNOWN = (301, "messageType not found.")
+UNKNOWN_AGAIN = (100, "messageType not found.")
 
 
 def send(client: WireClient, topic: str, *types: str | None, body: bytes = b"x") -> list[int]:
@@ -96,6 +97,21 @@ class TestOnTheWire:
         assert consume(old, topic) == ["b"]
         assert old.result(fetch(topic, 0, group="other")) == UNKNOWN
 
+    def test_a_client_that_does_not_report_after_301_is_asked_with_100(
+        self, shared_broker: RunningBroker, topic: str
+    ) -> None:
+        """MetaQ 2.1's published consumer takes the text of a 301 for an offset, fails, and fetches again."""
+        first, second = shared_broker.client(), shared_broker.client()
+        send(first, topic, "a", "b")
+        assert first.result(fetch(topic, 0)) == UNKNOWN
+        assert first.result(fetch(topic, 0, start_time=2000)) == UNKNOWN, "another client"
+        assert first.result(fetch(topic, 0, group="other")) == UNKNOWN, "another group"
+        assert first.result(fetch(topic, 0).replace(b" g 0 0 ", b" g 1 0 ")) == UNKNOWN, "another partition"
+        assert second.result(fetch(topic, 0)) == UNKNOWN_AGAIN, "by any connection"
+        assert first.result(fetch(topic, 0)) == UNKNOWN, "in turn"
+        assert first.result(report(topic, "b")) == (OK, "[b]")
+        assert consume(first, topic) == ["b"]
+
     def test_types_with_blanks_and_of_any_script(self, client: WireClient, topic: str) -> None:
         send(client, topic, "type1 a", "打折", "b")
         assert client.result(report(topic, "type1 a", "打折")) == (OK, "[type1 a, 打折]")
@@ -161,6 +177,23 @@ class TestOnTheWire:
         assert after.result(fetch("t", 0)) == UNKNOWN
         assert after.result(report("t", "b")) == (OK, "[b]")
         assert consume(after, "t") == ["b"]
+
+
+def test_a_client_that_has_reported_is_asked_with_301_when_it_is_forgotten() -> None:
+    reports = ReportedTypes(memory_bytes_max=1)
+    assert not reports.is_refused_again("g", "t", 0, 1)
+    reports.add("g", "t", Report(1, None))
+    reports.add("other", "t", Report(1, None))
+    assert reports.find("g", "t", 1) is None
+    assert not reports.is_refused_again("g", "t", 0, 1)
+    assert reports.is_refused_again("g", "t", 0, 1)
+
+
+def test_what_is_remembered_of_refused_fetches_is_limited() -> None:
+    reports = ReportedTypes()
+    for number in range(REFUSED_MAX + 1):
+        assert not reports.is_refused_again(f"g{number}", "t", 0, 1)
+    assert not reports.is_refused_again("g0", "t", 0, 1)
 
 
 def test_the_groups_that_were_not_used_for_longest_are_forgotten() -> None:
