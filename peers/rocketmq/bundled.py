@@ -35,7 +35,8 @@ ROCKETMQ: Final = {"enabled": "true", "brokerIP1": "127.0.0.1", "brokerName": "b
 class BundledServer:
     """``metaq-broker start`` with ``[rocketmq]``. Ports stay the same over restarts.
 
-    ``settings`` are keys of ``[rocketmq]``, ``system`` of ``[system]``, ``topics`` are topics of ``server.ini``.
+    ``settings`` are keys of ``[rocketmq]``, ``system`` of ``[system]``, ``topics`` are topics of ``server.ini``,
+    ``more`` are other sections.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class BundledServer:
         settings: Mapping[str, object],
         system: Mapping[str, object] = {},
         topics: Sequence[str] = ("test",),
+        more: Mapping[str, Mapping[str, object]] = {},
     ) -> None:
         self._folder = folder
         self.port, self.metaq_port = free_port(), free_port()
@@ -54,6 +56,7 @@ class BundledServer:
             "system": {**SYSTEM, "serverPort": self.metaq_port, "dataPath": self.data, **system},
             "rocketmq": {**ROCKETMQ, "port": self.port, **settings},
             **{f"topic={topic}": {} for topic in topics},
+            **more,
         }
         self._file.write_text("".join(_section(name, keys) for name, keys in sections.items()))
         self._process: subprocess.Popen[str] | None = None

@@ -1,8 +1,9 @@
-"""RocketMQ clients of five kinds, unmodified, each fetched with its language's own tool and started as a process.
+"""RocketMQ clients of six kinds, unmodified, each fetched with its language's own tool and started as a process.
 
     client("go").command("127.0.0.1:9876", role="producer", group="shop")
 
-Each is a small program beside this file (``java``, ``python``, ``javascript``, ``go``) that speaks the line protocol of
+Each is a small program beside this file (``java``, ``python``, ``javascript``, ``go``,
+``rust``) that speaks the line protocol of
 ``conversation``. Fetched and built files are kept in the cache of ``jars``; only one process fetches at a time.
 """
 
@@ -24,6 +25,8 @@ from peers.rocketmq.programs import QUICK
 HERE: Final = Path(__file__).parent
 PYTHON_PACKAGE: Final = "rocketmq==0.4.4"
 FETCH_DEADLINE_S: Final = 300
+CARGO_DEADLINE_S: Final = 3600
+"""It builds some 350 packages: minutes of all cores."""
 
 SENDS: Final = frozenset({"send", "tags", "ordered", "delay", "groups", "retry", "restart"})
 """Features of every client."""
@@ -101,12 +104,28 @@ def _go(name: str) -> Client:
     return Client(name, (str(folder / "client"),), environment, SENDS | {"batch", "transactions", "sql", "request"})
 
 
+def _rust(name: str) -> Client:
+    cargo = _tool("cargo")
+    folder = cache() / "clients" / "rust"
+    sources = [HERE / "rust" / file for file in ("main.rs", "Cargo.toml", "Cargo.lock")]
+
+    def build() -> None:
+        for each in sources:
+            shutil.copy(each, folder)
+        _run([cargo, "build", "--quiet", "--locked"], folder, CARGO_DEADLINE_S)
+
+    _made(folder, "\0".join(each.read_text() for each in sources), build)
+    program = (str(folder / "target" / "debug" / "client"),)
+    return Client(name, program, {}, SENDS | {"batch", "transactions", "sql", "request"})
+
+
 _CLIENTS: Final[Mapping[str, Callable[[str], Client]]] = {
     "java-4.9.7": _java,
     "java-5.5.0": _java,
     "python": _python,
     "javascript": _javascript,
     "go": _go,
+    "rust": _rust,
 }
 
 NAMES: Final = tuple(_CLIENTS)
@@ -131,10 +150,10 @@ def _made(folder: Path, content: str, make: Callable[[], None]) -> None:
             complete.write_text(mark)
 
 
-def _run(command: Sequence[str], folder: Path) -> None:
+def _run(command: Sequence[str], folder: Path, deadline_s: float = FETCH_DEADLINE_S) -> None:
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=FETCH_DEADLINE_S)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=deadline_s)
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"{command[0]} did not end within {FETCH_DEADLINE_S} s") from None
+        raise Unavailable(f"{command[0]} did not end within {deadline_s:g} s") from None
     if done.returncode:
         raise Unavailable(f"{' '.join(command)}: {' '.join((done.stdout + done.stderr).split()[-60:])}")

@@ -7,32 +7,27 @@ skipped; its answer is what the other side must give, too.
 from __future__ import annotations
 
 import base64
-import json
 import re
 import subprocess
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from peers.jvm import OPENED, ends_with_us
-from peers.rocketmq.bundled import BundledServer
-from peers.rocketmq.clients import client
-from peers.rocketmq.conversation import Conversation, Event
 from peers.rocketmq.jars import release
 from peers.rocketmq.programs import QUICK
-from peers.rocketmq.servers import Cluster, write_logging
+from peers.rocketmq.servers import write_logging
 from peers.suites.admin_commands import COMMANDS
+from peers.suites.filled_server import filled, served
 from peers.suites.results import Outcome, Result, Results
 
 PATIENCE_MS: Final = 30_000
 TRIES: Final = 3
 """Attempts for a command that ran into a deadline of its own, as on a busy machine."""
-COMPILE_DEADLINE_S, SEND_DEADLINE_S = 120, 60.0
-TOPIC, GROUP, MESSAGES = "sweep", "sweep-consumers", 4
+COMPILE_DEADLINE_S: Final = 120
 SOURCE: Final = Path(__file__).with_name("java") / "admin" / "AdminSweep.java"
 WORKED: Final = "worked"
 
@@ -84,73 +79,17 @@ def verdicts(version: str, ours: bool) -> Mapping[str, str]:
 
 def _sweep(version: str, ours: bool, folder: Path) -> dict[str, str]:
     found = {}
-    with _served(version, ours, folder) as (name_server, broker), ExitStack() as clients:
-        filled = _filled(name_server, broker, folder, clients)
+    with served(version, ours, folder) as (name_server, broker), ExitStack() as clients:
+        words_of = filled(name_server, broker, folder, clients)
         tool = clients.enter_context(_Tool(version, folder))
         for line in COMMANDS[version]:
             name, *words = line.split()
-            words = [word.format(**filled) for word in words]
+            words = [word.format(**words_of) for word in words]
             for _ in range(TRIES):
                 found[name] = verdict_of(*tool.run([name.partition("#")[0], *words, "-n", name_server]))
                 if LATE not in found[name]:
                     break
     return found
-
-
-@contextmanager
-def _served(version: str, ours: bool, folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the addresses of name server and broker, with the topic created."""
-    if ours:
-        with BundledServer(folder / "broker", {}) as server:
-            server.create_topic(TOPIC, 2)
-            yield server.address, server.address
-        return
-    with Cluster(release(version), folder / "cluster") as cluster:
-        cluster.start_name_server()
-        broker = cluster.start_broker("broker-a", autoCreateTopicEnable="true")
-        cluster.create_topic(TOPIC, 2)
-        yield cluster.name_servers, broker.address
-
-
-def _filled(name_server: str, broker: str, folder: Path, clients: ExitStack) -> dict[str, str]:
-    """Return the values of the words in braces. A producer and a consumer keep running, and the topic has messages."""
-    java = client("java-4.9.7")
-    consumer = Conversation(java, name_server, folder, role="push", group=GROUP, topic=TOPIC)
-    clients.enter_context(consumer).ready()
-    producer = clients.enter_context(
-        Conversation(java, name_server, folder, role="producer", group="producers")
-    ).ready()
-    sent = [_send(producer, number) for number in range(MESSAGES)]
-    consumer.wait_for(lambda: len(consumer.bodies()) == MESSAGES, "the messages")
-    topics, groups = folder / "topics.json", folder / "groups.json"
-    topics.write_text(json.dumps([{"topicName": "made-first", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}]))
-    groups.write_text(json.dumps([{"groupName": "made-first", "consumeEnable": True}]))
-    first = sent[1]
-    return {
-        "name_server": name_server,
-        "broker": broker,
-        "cluster": "DefaultCluster",
-        "topic": TOPIC,
-        "group": GROUP,
-        "place": first["place"],
-        "id": first["id"],
-        "queue": first["queue"],
-        "offset": first["offset"],
-        "folder": str(folder),
-        "topics": str(topics),
-        "groups": str(groups),
-    }
-
-
-def _send(producer: Conversation, number: int) -> Event:
-    """Send a message, with retries: on a busy machine a client gives up its first look-up of a route early."""
-    end = time.monotonic() + SEND_DEADLINE_S
-    while True:
-        try:
-            return producer.send(TOPIC, f"body-{number}", key=f"key-{number}", tag="tag")
-        except RuntimeError:
-            if time.monotonic() > end:
-                raise
 
 
 class _Tool:

@@ -17,10 +17,12 @@ from peers.jvm import SMALL, JavaServer, ends_with_us, fresh
 from peers.rocketmq.bundled import BundledServer
 from peers.rocketmq.jars import release
 from peers.rocketmq.servers import Cluster
+from peers.suites import exporter
 from peers.suites.admin_commands import COMMANDS
 from peers.suites.admin_sweep import compare
 from peers.suites.folder import CompiledSuite
 from peers.suites.junit import TestRun
+from peers.suites.metaq_types import run_types
 from peers.suites.results import Results, merged
 from peers.zookeeper import zookeeper_arguments
 
@@ -164,6 +166,15 @@ def _run_sweep(version: str, job: Job) -> Results:
     return compare(version, ours=job.side == OURS)
 
 
+def _run_exporter(job: Job) -> Results:
+    return exporter.compare(REAL_ROCKETMQ, ":".join(job.suite.class_path), ours=job.side == OURS)
+
+
+def _run_types(job: Job) -> Results:
+    with _zookeeper(job.folder / "zookeeper"):
+        return run_types(job.suite.class_path, f"127.0.0.1:{ZOOKEEPER_PORT}", job.folder)
+
+
 def _is_of_pairs(name: str) -> bool:
     return ".gregor." in name
 
@@ -173,5 +184,7 @@ SUITES: Final = (
     Suite("rocketmq-test", "rocketmq-test", (ORIGINAL, OURS), run_rocketmq_module),
     Suite("metaq-integration", "metaq-integration", (ORIGINAL, OURS), run_metaq, lambda name: not _is_of_pairs(name)),
     *(Suite(f"mqadmin-{version}", None, (ORIGINAL, OURS), partial(_run_sweep, version)) for version in COMMANDS),
+    Suite("exporter", "rocketmq-exporter", (ORIGINAL, OURS), _run_exporter),
+    Suite("metaq-2.1", "metaq-2.1", (OURS,), _run_types),
     Suite("gregor", "metaq-integration", (ORIGINAL, OURS, OUR_MASTER, OUR_SLAVE), run_metaq, _is_of_pairs),
 )

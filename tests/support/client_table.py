@@ -24,6 +24,7 @@ CLIENTS: Final = {
     "python": "PyPI `rocketmq` 0.4.4",
     "javascript": "npm `ali-ons` 3.12.0",
     "go": "Go v2",
+    "rust": "Rust `rocketmq-client-rust` 1.0.0",
 }
 FEATURES: Final = {
     "send": "send, push",

@@ -52,5 +52,6 @@ def test_without_a_folder_one_sentence_says_so(
 
 def test_an_unknown_suite_is_refused_with_the_names_of_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kafka"]) == 2
-    said = "e2e-v4, rocketmq-test, metaq-integration, mqadmin-4.9.7, mqadmin-5.5.0, gregor"
+    said = "e2e-v4, rocketmq-test, metaq-integration, mqadmin-4.9.7, mqadmin-5.5.0"
+    said += ", exporter, metaq-2.1, gregor"
     assert capsys.readouterr().err == f"peers.suites: kafka: suites are {said}\n"

@@ -34,10 +34,19 @@ class FileStat:
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """Bytes that an unprivileged process may still write on a file system, and the size of that file system."""
+    """Bytes that an unprivileged process may still write on a file system, the size of that file system, and how much
+    of it only a privileged process may write.
+    """
 
     free_bytes: int
     total_bytes: int
+    reserved_bytes: int = 0
+
+    @property
+    def used_part(self) -> float:
+        """The used part of what an unprivileged process may use, as ``df`` shows it: from 0 to 1."""
+        usable = self.total_bytes - self.reserved_bytes
+        return 1 - self.free_bytes / usable if usable > 0 else 0.0
 
 
 class Files:
@@ -219,7 +228,8 @@ class Files:
 
     def disk_space(self, path: Path) -> DiskSpace:
         status = os.statvfs(path)
-        return DiskSpace(status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize)
+        reserved = status.f_bfree - status.f_bavail
+        return DiskSpace(*(blocks * status.f_frsize for blocks in (status.f_bavail, status.f_blocks, reserved)))
 
     # ---- exclusion between processes
 

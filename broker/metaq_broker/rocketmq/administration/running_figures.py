@@ -230,7 +230,7 @@ def _disk(moment: CurrentFigures) -> dict[str, str]:
     figures = {"earliestMessageTimeStamp": str(-1 if moment.earliest_ms is None else moment.earliest_ms)}
     if moment.disk is not None:
         total, free = moment.disk.total_bytes, moment.disk.free_bytes
-        ratio = f"{1 - free / total if total else 0.0:.4f}"
+        ratio = f"{moment.disk.used_part:.4f}"
         figures |= {"commitLogDiskRatio": ratio, "consumeQueueDiskRatio": ratio}
         figures["commitLogDirCapacity"] = f"Total : {total / _GIB:.1f} GiB, Free : {free / _GIB:.1f} GiB."
     return figures

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from math import inf
+from pathlib import Path
 
-from metaq_broker.log.files.files import DiskSpace
+import pytest
+from metaq_broker.log.files.files import DiskSpace, Files
 from metaq_broker.rocketmq.administration.running_figures import CurrentFigures, RunningFigures, Totals
 
 
@@ -74,6 +77,19 @@ def test_other_figures() -> None:
     assert table["earliestMessageTimeStamp"] == "1234"
     assert table["putMessageAverageSize"] == "10.0"
     assert all(isinstance(value, str) for value in table.values())
+
+
+def test_the_used_part_of_a_disk_leaves_out_what_only_root_may_use() -> None:
+    broker = Broker()
+    broker.moment = CurrentFigures(disk=DiskSpace(1 << 30, 4 << 30, 2 << 30))
+    assert broker.figures.table()["commitLogDiskRatio"] == "0.5000"
+    broker.moment = CurrentFigures(disk=DiskSpace(0, 2, 2))
+    assert broker.figures.table()["commitLogDiskRatio"] == "0.0000"
+
+
+def test_the_used_part_of_a_disk_is_that_of_df(tmp_path: Path) -> None:
+    seen = shutil.disk_usage(tmp_path)
+    assert Files().disk_space(tmp_path).used_part == pytest.approx(seen.used / (seen.used + seen.free), abs=0.02)
 
 
 def test_times_of_puts_are_counted_in_ranges_and_not_less_than_they_were() -> None:
