@@ -116,7 +116,8 @@ def _rust(name: str) -> Client:
 
     _made(folder, "\0".join(each.read_text() for each in sources), build)
     program = (str(folder / "target" / "debug" / "client"),)
-    return Client(name, program, {}, SENDS | {"batch", "transactions", "sql", "request"})
+    # Its requests are not in the list: it loses a reply that arrives before it waits, at RocketMQ 5.5.0 as well.
+    return Client(name, program, {}, SENDS | {"batch", "transactions", "sql"})
 
 
 _CLIENTS: Final[Mapping[str, Callable[[str], Client]]] = {
