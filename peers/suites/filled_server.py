@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from peers.rocketmq.bundled import BundledServer
-from peers.rocketmq.clients import client
+from peers.rocketmq.clients import Client, client
 from peers.rocketmq.conversation import Conversation, Event
 from peers.rocketmq.jars import release
 from peers.rocketmq.servers import Cluster
@@ -37,11 +37,8 @@ def served(version: str, ours: bool, folder: Path) -> Iterator[tuple[str, str]]:
 def filled(name_server: str, broker: str, folder: Path, clients: ExitStack) -> dict[str, str]:
     """Return the values of the words in braces. A producer and a consumer keep running, and the topic has messages."""
     java = client("java-4.9.7")
-    consumer = Conversation(java, name_server, folder, role="push", group=GROUP, topic=TOPIC)
-    clients.enter_context(consumer).ready()
-    producer = clients.enter_context(
-        Conversation(java, name_server, folder, role="producer", group="producers")
-    ).ready()
+    consumer = _ready(clients, java, name_server, folder, role="push", group=GROUP, topic=TOPIC)
+    producer = _ready(clients, java, name_server, folder, role="producer", group="producers")
     sent = [_send(producer, number) for number in range(MESSAGES)]
     consumer.wait_for(lambda: len(consumer.bodies()) == MESSAGES, "the messages")
     topics, groups = folder / "topics.json", folder / "groups.json"
@@ -62,6 +59,18 @@ def filled(name_server: str, broker: str, folder: Path, clients: ExitStack) -> d
         "topics": str(topics),
         "groups": str(groups),
     }
+
+
+def _ready(clients: ExitStack, kind: Client, name_server: str, folder: Path, **arguments: object) -> Conversation:
+    """Start a client, with retries: on a busy machine Java's gives up its first question to the name server early."""
+    end = time.monotonic() + SEND_DEADLINE_S
+    while True:
+        made = clients.enter_context(Conversation(kind, name_server, folder, **arguments))
+        try:
+            return made.ready()
+        except RuntimeError:
+            if time.monotonic() > end:
+                raise
 
 
 def _send(producer: Conversation, number: int) -> Event:
