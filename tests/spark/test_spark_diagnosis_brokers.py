@@ -1,5 +1,5 @@
-"""Rules of ``metaq-spark diagnose`` about brokers, with real queries: a full disk, a filter of RocketMQ; and checkpoints
-of other connectors."""
+"""Rules of ``metaq-spark diagnose`` about brokers, with real queries: a full disk, a filter of RocketMQ, other
+connectors."""
 
 from __future__ import annotations
 
