@@ -212,6 +212,7 @@ SUITE: Final[tuple[Program, ...]] = (
         needs_peer=True,
     ),
     Program("broker", "puts_and_gets.py broker", "the broker alone: puts, batched puts, gets", scale=0.8),
+    Program("pair", "pair.py", "a pair that elects its master, beside a single broker: puts, batched puts", scale=0.5),
     Program("client", "puts_and_gets.py client", "the client without Spark: reading a partition", runs=3),
     Program("codec", "components.py codec", "the text protocol's codec, without any I/O"),
     Program("log-append", "components.py log-append", "what the log adds to a bare write, and opening a log"),

@@ -51,10 +51,20 @@ class Member:
         self.address, self.rocketmq = Address(host, free_port()), Address(host, free_port())
         self._process: subprocess.Popen[bytes] | None = None
 
-    def configure(self, other: Member, zookeeper: PairZooKeeper, session_ms: int) -> None:
-        """Write the file: the same for both members, but for addresses and folders."""
+    def configure(
+        self,
+        other: Member,
+        zookeeper: PairZooKeeper,
+        session_ms: int,
+        topics: Sequence[str] = TOPICS,
+        rocketmq: str = "",
+    ) -> None:
+        """Write the file: the same for both members, but for addresses and folders.
+
+        ``rocketmq``: further lines of ``[rocketmq]``.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
-        topics = "".join(f"[topic={topic}]\nnumPartitions=2\n" for topic in TOPICS)
+        sections = "".join(f"[topic={topic}]\nnumPartitions=2\n" for topic in topics)
         (self.folder / "server.ini").write_text(
             f"[system]\nbrokerId=0\nnumPartitions=2\nserverPort={self.address.port}\nhostName={self.address.host}\n"
             f"bindAddress={self.address.host}\ndataPath={self.data}\nunflushThreshold=0\nunflushInterval=1000\n"
@@ -62,7 +72,7 @@ class Member:
             f"[zookeeper]\nzk.zkConnect={zookeeper.address}\nzk.zkSyncTimeMs=0\n"
             f"[pair]\nother={other.address}\nsessionMs={session_ms}\nanswerTimeoutMs=1000\n"
             f"[rocketmq]\nenabled=true\nport={self.rocketmq.port}\nbrokerIP1={self.address.host}\n"
-            f"transactionTimeOut=2000\ntransactionCheckInterval=2000\n{topics}"
+            f"transactionTimeOut=2000\ntransactionCheckInterval=2000\nvipPort=false\n{rocketmq}{sections}"
         )
 
     @property

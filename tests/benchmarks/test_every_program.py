@@ -31,6 +31,7 @@ TINY = {
     "scaling": ["--scale", "0.0001"],
     "planning": ["--scale", "0.005"],
     "broker": ["--scale", "0.05"],
+    "pair": ["--scale", "0.05"],
     "client": ["--scale", "0.02"],
     "log-size": ["--scale", "0.001", "--gib", "2"],
 }
@@ -57,6 +58,7 @@ SIMILAR = ("CASES", "ONCE_CASES", "SLOTS", "CHOICES", "COMMIT_MIB", "LAYOUTS")
 
 WITHOUT_SPARK = (
     "broker",
+    "pair",
     "client",
     "codec",
     "log-append",
