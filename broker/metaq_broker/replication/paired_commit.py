@@ -56,9 +56,9 @@ class PairedCommit(GroupCommit):
             super().wait_durable(log, end_offset, callback)
 
     def _schedule(self, partition: _Partition) -> None:
-        super()._schedule(partition)
-        if self.written is not None:
+        if self.written is not None:  # first: the other member gets it before this one syncs, which may hold the loop
             self.written(partition.log)
+        super()._schedule(partition)
 
     def give_up(self, reason: str) -> None:
         """Refuse the puts that are waiting."""

@@ -23,7 +23,7 @@ from metaq_broker.text.link import BrokerLink, connect, reason_of
 
 _READ_BYTES: Final = 1 << 18
 BUFFERED_BYTES_MAX: Final = 4 << 20
-"""Bytes that wait to be sent, before ``send`` waits."""
+"""Bytes that wait to be sent, before ``drain`` waits."""
 
 
 class PairLink:
@@ -63,10 +63,14 @@ class PairLink:
             raise PeerRefused("version", OK, f"broker {address} is not a member of a pair ([pair])")
         return cls(address, await connect(address, times.answer_s), times, on_message, on_lost)
 
-    async def send(self, content: bytes) -> None:
-        """Send a message; returns when the connection takes more."""
+    def write(self, content: bytes) -> None:
+        """Send a message; it is kept until the connection takes it."""
         if not self._is_lost:
             self._writer.write(encode(MemberMessage(content, self._next_opaque())))
+
+    async def drain(self) -> None:
+        """Return when the connection takes more."""
+        if not self._is_lost:
             with contextlib.suppress(OSError):
                 await self._writer.drain()
 

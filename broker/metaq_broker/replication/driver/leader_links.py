@@ -1,7 +1,8 @@
 """The master's connections to the other member: opens them, again and again, and sends messages and runs in order.
 
 Each connection has a queue: a run is read from the disk when its turn comes, in pieces of ``RUN_BYTES``. Not more than
-``WINDOW_BYTES`` are sent that the other member has not stored.
+``WINDOW_BYTES`` are sent that the other member has not stored. If nothing waits, a run is sent at once: before this
+member syncs what was written, so that both disks work at the same time.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from metaq.model import Address
@@ -47,7 +48,10 @@ PINGS: Final = 4
 
 @dataclass(slots=True)
 class _Link:
-    """``stored`` is set when the member has stored a run; ``unstored`` are the bytes of runs that it has not."""
+    """``stored`` is set when the member has stored a run; ``unstored_bytes`` are of runs that it has not.
+
+    ``is_sending``: the sender is in the middle of an item, and may wait.
+    """
 
     number: int
     outgoing: OutgoingLink | None = None
@@ -58,6 +62,7 @@ class _Link:
     stored: asyncio.Event = field(default_factory=asyncio.Event)
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     sender: asyncio.Task[None] | None = None
+    is_sending: bool = False
 
 
 class LeaderLinks:
@@ -188,8 +193,16 @@ class LeaderLinks:
             self._link.queue.put_nowait(message)
 
     def send_run(self, action: SendRun) -> None:
-        if self._link is not None and self._link.number == action.link:
-            self._link.queue.put_nowait(action)
+        link = self._link
+        if link is None or link.number != action.link:
+            return
+        outgoing = link.outgoing
+        if outgoing is not None and not link.is_sending and link.queue.empty() and link.unstored_bytes < WINDOW_BYTES:
+            at = self._send_piece(link, outgoing, action)
+            if at is None or at >= action.end:
+                return
+            action = replace(action, offset=at)
+        link.queue.put_nowait(action)
 
     def close_link(self, number: int) -> None:
         """Close a connection, without ``LinkDown``."""
@@ -200,25 +213,36 @@ class LeaderLinks:
         assert link.outgoing is not None  # it is connected
         while True:
             item = await link.queue.get()
+            link.is_sending = True
             if isinstance(item, SendRun):
                 await self._send_pieces(link, link.outgoing, item)
             else:
-                await link.outgoing.send(encode_message(item))
+                link.outgoing.write(encode_message(item))
+                await link.outgoing.drain()
+            link.is_sending = False
 
     async def _send_pieces(self, link: _Link, outgoing: OutgoingLink, action: SendRun) -> None:
-        at, stream = action.offset, self._streams.get(action.stream)
-        while at < action.end and stream is not None:
-            try:
-                run = stream.read(at, action.end, RUN_BYTES)
-            except StreamRefused as refused:
-                self._lost(link, str(refused))
-                return
-            await outgoing.send(encode_message(StreamRun(action.epoch, action.stream, at, run.end, run)))
-            if not link.under_way:
-                link.progressed_s = asyncio.get_running_loop().time()
-            link.under_way.append((action.stream, run.end, len(run.data)))
-            link.unstored_bytes += len(run.data)
-            at = run.end
+        at: int | None = action.offset
+        while at is not None and at < action.end:
+            at = self._send_piece(link, outgoing, replace(action, offset=at))
+            await outgoing.drain()
             while link.unstored_bytes > WINDOW_BYTES:
                 link.stored.clear()
                 await link.stored.wait()
+
+    def _send_piece(self, link: _Link, outgoing: OutgoingLink, action: SendRun) -> int | None:
+        """Send the first piece of a run; return its end, or ``None`` if the stream is gone or cannot be read."""
+        stream = self._streams.get(action.stream)
+        if stream is None:
+            return None
+        try:
+            run = stream.read(action.offset, action.end, RUN_BYTES)
+        except StreamRefused as refused:
+            self._lost(link, str(refused))
+            return None
+        outgoing.write(encode_message(StreamRun(action.epoch, action.stream, action.offset, run.end, run)))
+        if not link.under_way:
+            link.progressed_s = asyncio.get_running_loop().time()
+        link.under_way.append((action.stream, run.end, len(run.data)))
+        link.unstored_bytes += len(run.data)
+        return run.end

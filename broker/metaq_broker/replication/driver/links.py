@@ -15,8 +15,11 @@ from metaq.model import Address
 class OutgoingLink(Protocol):
     """A connection that this member opened, as the master."""
 
-    async def send(self, content: bytes) -> None:
-        """Send a message; returns when the connection takes more. Does nothing once the connection is lost."""
+    def write(self, content: bytes) -> None:
+        """Send a message; it is kept until the connection takes it. Does nothing once the connection is lost."""
+
+    async def drain(self) -> None:
+        """Return when the connection takes more."""
 
     def close(self) -> None:
         """Close the connection; nothing more is reported."""

@@ -31,8 +31,10 @@ class _Wire:
     def connect(self, end: LinkEnd) -> None:
         self._end = end
 
-    async def send(self, content: bytes) -> None:
+    def write(self, content: bytes) -> None:
         asyncio.get_running_loop().call_soon(self._to_member, content)
+
+    async def drain(self) -> None: ...
 
     def _to_member(self, content: bytes) -> None:
         if self._is_open and self._end is not None and not self._network.is_cut:
