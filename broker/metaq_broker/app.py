@@ -223,7 +223,8 @@ class Broker:
     async def _open_pair(self, pair: PairConfig) -> None:
         """Open the streams of a member of a pair, which serves nobody before it is elected."""
         folders = [Path(path) for path in self.config.data_paths()]
-        role = PairReplication(pair, self.engine.gate, self._serve_elected, self._give_way, self._files, folders)
+        calls = self._serve_elected, self._give_way
+        role = PairReplication(pair, self.engine.gate, *calls, self._files, folders, self._member_follows)
         self.replication = role
         system, zookeeper = self.config.system, self.config.zookeeper.address
         parts = MemberParts(
@@ -272,6 +273,11 @@ class Broker:
         if self._registration is not None:
             self._registration.gives_way = True
         self._reopen(reason)
+
+    def _member_follows(self) -> None:
+        """A former master that thaws may register at name servers once more, before it learns of the election."""
+        if self.rocketmq is not None:
+            self.rocketmq.register_again()
 
     def _open_groups(self) -> None:
         """Read the consumer groups. A broker with a role has none: they are not copied to its peer."""

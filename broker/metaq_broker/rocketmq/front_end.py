@@ -209,6 +209,11 @@ class FrontEnd:
         if self._accounts is not None:
             self._accounts.start()
 
+    def register_again(self) -> None:
+        """Register with name servers: the other member of a pair has given way, and may have been registered there."""
+        if self.server is not None:
+            self.server.register_again()
+
     def give_way(self) -> None:
         """Close all connections at once: the other member of a pair was elected."""
         if self.server is not None:

@@ -70,7 +70,7 @@ class NameServerLink:
         self._changed.set()
 
     def connection_ended(self) -> None:
-        """The name server has removed the broker: register again."""
+        """The name server may have removed the broker: register again."""
         self._doubt()
         self._changed.set()
 

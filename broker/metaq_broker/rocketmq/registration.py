@@ -98,8 +98,7 @@ class NameServerRegistration:
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
-        self.is_replaced = False
-        """Whether another broker registers under this name: then this one must not be unregistered."""
+        self._is_replaced = False
         routes.reserve(who.name, self)
 
     def start(self) -> None:
@@ -109,6 +108,17 @@ class NameServerRegistration:
         name = "registration with name servers"
         self._tasks = [self._loop.create_task(each.run(), name=name) for each in self._links.values()]
         self._tasks.append(self._loop.create_task(self._stay_registered_here(), name=name))
+
+    def register_again(self) -> None:
+        """Register everything: another broker of this name, which has given way, may have been registered meanwhile."""
+        for link in self._links.values():
+            link.connection_ended()
+
+    def give_way(self) -> None:
+        """Register nowhere any more, and unregister nowhere: another broker registers under this name."""
+        self._is_replaced = True
+        for task in self._tasks:
+            task.cancel()
 
     def topic_changed(self, topic: str | None) -> None:
         """Register a changed topic; the name server in this process knows it at once. ``None``: any may have
@@ -166,7 +176,7 @@ class NameServerRegistration:
         header = UnregisterBroker(
             broker_name=who.name, broker_addr=str(who.address), cluster_name=who.cluster, broker_id=MASTER_ID
         )
-        if not self.is_replaced:  # name servers would remove the other broker, which has the same name and id
+        if not self._is_replaced:  # name servers would remove the other broker, which has the same name and id
             await asyncio.gather(*(self._ask(each, to_request(header)) for each in self._name_servers))
         if self._client is not None:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._client.close)

@@ -290,9 +290,13 @@ class BrokerServer:
         follow = self._store_host.follow(self.store.move_to)
         self._following = asyncio.get_running_loop().create_task(follow, name="address of the broker's name")
 
+    def register_again(self) -> None:
+        """Register with name servers: a broker of this name that has given way may have been registered there."""
+        self._registration.register_again()
+
     def give_way(self) -> None:
         """Close all connections at once: another broker registers under this name."""
-        self._registration.is_replaced = True
+        self._registration.give_way()
         if self._server is not None:
             self._server.abort()
 

@@ -23,6 +23,8 @@ from metaq.protocols.remoting.bodies.registration import DataVersion, TopicConfi
 from metaq.protocols.remoting.command import RemotingCommand
 
 HERE: Final = Address("127.0.0.1", 10911)
+THERE: Final = Address("127.0.0.1", 20911)
+USUAL_PERIOD_S: Final = 30.0
 LIES: Final[dict[str, Any]] = {
     "closes": [None],
     "no frame": [b"\xff" * 100],
@@ -92,6 +94,48 @@ def test_lying_name_servers_hinder_neither_others_nor_the_stop(
 
     with ExitStack() as closing:
         scenario([closing.enter_context(lying(kind)) for kind in LIES], closing)
+
+
+def test_a_frozen_master_that_registers_once_more_is_replaced_again(tmp_path: Path) -> None:
+    """Two members of a pair have one name, and the one that thaws may not know yet that the other one was elected."""
+    table = {"t": TopicConfigBody(topic_name="t", read_queue_nums=4)}
+    topics = TopicConfigs(topic_config_table=table, data_version=DataVersion(timestamp=1, counter=1))
+    source = TopicSource(lambda: topics, lambda _topic: None, lambda: topics.data_version)
+
+    def registration(at: Address, name_server: int) -> NameServerRegistration:
+        who = BrokerIdentity("C", "broker-a", at, MetaQBroker(0, at))
+        return NameServerRegistration(
+            who, source, RouteTable(lambda: 0), (Address("127.0.0.1", name_server),), USUAL_PERIOD_S
+        )
+
+    @in_loop
+    async def scenario(server: RunningNameServer, port: int) -> None:
+        def route() -> list[str]:
+            found = server.do(lambda: server.server.routes.route("t"))
+            return [] if found is None else [*found.broker_datas[0].broker_addrs.values()]
+
+        async def leads_to(at: Address | None) -> None:
+            expected = [] if at is None else [str(at)]
+            await until(lambda: route() == expected, f"the route leads to {at}")
+
+        elected, thawed = registration(HERE, port), registration(THERE, port)
+        elected.start()
+        await leads_to(HERE)
+        thawed.start()
+        await leads_to(THERE)
+        thawed.give_way()
+        thawed.topic_changed(None)
+        elected.register_again()
+        await leads_to(HERE)
+        await thawed.stop()
+        await asyncio.sleep(0.3)
+        assert route() == [str(HERE)]
+        await elected.stop()
+        await leads_to(None)
+
+    port = free_port()
+    with running_name_server(tmp_path, f"listenPort={port}\n") as server:
+        scenario(server, port)
 
 
 def test_the_log_says_who_is_at_the_address_of_a_name_server(caplog: pytest.LogCaptureFixture) -> None:

@@ -176,11 +176,11 @@ class Registration:
         ):  # then the nodes are another broker's, or deleted
             await self._work(lambda: self._tree.announce(nodes))
 
-    async def _try_claim(self) -> Node | ZooKeeperAway | None:
+    async def _try_claim(self) -> Node | ZooKeeperAway | ZooKeeperChanged | None:
         nodes = self._wanted()
         try:
             return await self._work(lambda: self._claim(nodes))
-        except ZooKeeperAway as error:
+        except (ZooKeeperAway, ZooKeeperChanged) as error:  # changed: a broker that leaves has deleted a node meanwhile
             return error
         except ZooKeeperRefused as error:
             raise RegistrationFailed(str(error)) from error
@@ -191,7 +191,7 @@ class Registration:
             self._session.write(self._client.session_id)
         return holder
 
-    def _is_earlier(self, problem: Node | ZooKeeperAway | None) -> bool:
+    def _is_earlier(self, problem: object) -> bool:
         """Return whether a node was created by this broker before a crash: with its data folder and its address."""
         if not isinstance(problem, Node) or problem.owner != self._earlier_session:
             return False
@@ -369,8 +369,8 @@ class Registration:
     async def _work(self, call: Callable[[], _T]) -> _T:
         return await self._loop.run_in_executor(self._worker, call)
 
-    def _taken(self, problem: Node | ZooKeeperAway, patience_s: float) -> str:
-        if isinstance(problem, ZooKeeperAway):
+    def _taken(self, problem: Node | ZooKeeperAway | ZooKeeperChanged, patience_s: float) -> str:
+        if not isinstance(problem, Node):
             return str(problem)
         registrant = self._wanted().registrant
         place = f"broker id {registrant.broker_id}"
@@ -382,7 +382,7 @@ class Registration:
         )
 
 
-def _holder(problem: Node | ZooKeeperAway) -> str:
+def _holder(problem: Node | ZooKeeperAway | ZooKeeperChanged) -> str:
     return f"another broker, {problem.text}" if isinstance(problem, Node) else str(problem)
 
 

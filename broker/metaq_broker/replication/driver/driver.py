@@ -28,6 +28,7 @@ from metaq_broker.replication.pair import actions, events
 from metaq_broker.replication.pair.actions import PairAction, PairRole
 from metaq_broker.replication.pair.events import ChangeOutcome, PairEvent
 from metaq_broker.replication.pair.member import PairIdentity, PairMember, PairSettings
+from metaq_broker.replication.pair.messages import PairWelcome
 from metaq_broker.replication.pair.record import PairRecord, PairRecordInvalid
 
 _LOG: Final = logging.getLogger(__name__)
@@ -67,6 +68,9 @@ class PairHost(Protocol):
     def move_gate(self, *, is_open: bool, reason: str) -> None:
         """Take puts, or refuse them."""
 
+    def member_follows(self) -> None:
+        """Note that the other member follows: if it was the master before, it has given way by now."""
+
     def end_leading(self, reason: str) -> None:
         """Refuse what waits, end all sessions, close everything, and open it again."""
 
@@ -98,7 +102,7 @@ class PairDriver:
         self._incoming: dict[int, IncomingLink] = {}
         self._last_link = 0
         self._followed = FollowedStreams(parts.streams, self._feed)
-        self._links = LeaderLinks(parts.config, parts.streams, parts.open_link, self._feed, self._next_link)
+        self._links = LeaderLinks(parts.config, parts.streams, parts.open_link, self._heard, self._next_link)
         self._has_changed = asyncio.Event()
         self._is_without_link = asyncio.Event()
         self._is_without_link.set()
@@ -167,6 +171,12 @@ class PairDriver:
                 self._perform(self.member.handle(self._waiting.popleft()))
         finally:
             self._is_handling = False
+
+    def _heard(self, event: PairEvent) -> None:
+        """Take an event of this master's connection to the other member."""
+        self._feed(event)
+        if isinstance(event, events.MessageArrived) and isinstance(event.message, PairWelcome):
+            self._parts.host.member_follows()
 
     def _perform(self, found: list[PairAction]) -> None:
         for action in found:

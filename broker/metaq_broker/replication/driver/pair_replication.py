@@ -45,6 +45,7 @@ class PairReplication:
     """Has the parts of ``Replication`` that the broker needs. ``open`` it with a driver before ``start``.
 
     ``serve`` recovers transactions and state, and serves clients; ``reopen`` closes the broker and opens it again.
+    ``follows`` is called when the other member has begun to follow this one.
     """
 
     slave: Final = None
@@ -61,7 +62,9 @@ class PairReplication:
         reopen: Callable[[str], None],
         files: Files,
         data_paths: Sequence[Path],
+        follows: Callable[[], None] = lambda: None,
     ) -> None:
+        self._follows = follows
         self.role, self._gate, self._serve, self._reopen = role, gate, serve, reopen
         self._files, self._data_paths = files, data_paths
         self.driver: PairDriver | None = None
@@ -106,6 +109,9 @@ class PairReplication:
     def move_gate(self, *, is_open: bool, reason: str) -> None:
         self._gate_is_open, self._gate_reason = is_open, reason
         self._settle_gate()
+
+    def member_follows(self) -> None:
+        self._follows()
 
     def end_leading(self, reason: str) -> None:
         self._serves = False

@@ -107,7 +107,7 @@ class Member:
         self.starts = 0
         self.promised = self.seen = 0
         self.gates: list[tuple[bool, str]] = []
-        self.led = 0
+        self.led = self.followed = 0
         self.ended: str | None = None
 
     async def start(self) -> None:
@@ -145,6 +145,9 @@ class Member:
 
     def move_gate(self, *, is_open: bool, reason: str) -> None:
         self.gates.append((is_open, reason))
+
+    def member_follows(self) -> None:
+        self.followed += 1
 
     def end_leading(self, reason: str) -> None:
         self.ended = reason

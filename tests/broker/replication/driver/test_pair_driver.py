@@ -54,6 +54,35 @@ def test_a_put_is_acknowledged_when_both_have_it(run: Run) -> None:
     run(test)
 
 
+def test_a_put_is_on_its_way_before_its_master_syncs_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the disks of both work one after the other, where a sync holds the loop."""
+
+    async def test(pair: DrivenPair) -> None:
+        pair.master.put(b"one")
+        await pair.master.acknowledged(1)
+        order = list[str]()
+
+        def noting(what: str, where: object, name: str) -> None:
+            original = getattr(where, name)
+
+            def noted(argument: object) -> object:
+                order.append(what)
+                return original(argument)
+
+            monkeypatch.setattr(where, name, noted)
+
+        commit = pair.master.disk.commit
+        monkeypatch.setattr(commit, "_are_quick", lambda due: True)
+        noting("sync", commit, "_run")
+        noting("send", pair.network.wires[-1], "write")
+        for count in (2, 3):
+            pair.master.put(b"next")
+            await pair.master.acknowledged(count)
+        assert order[:2] == ["send", "sync"]
+
+    run(test)
+
+
 def test_the_slave_is_elected_when_its_master_is_killed(run: Run) -> None:
     async def test(pair: DrivenPair) -> None:
         old, new = pair.master, pair.slave
@@ -86,6 +115,19 @@ def test_a_master_that_is_cut_off_cannot_acknowledge_and_is_fenced(run: Run) -> 
         await pair.until(lambda: len(pair.masters) == 1)
         await until_true(lambda: pair.a.ended is not None or pair.b.ended is not None or pair.in_sync == {old.name})
         assert (old.ended is None) == (pair.in_sync == {old.name})
+
+    run(test)
+
+
+def test_a_master_is_told_whenever_the_other_member_begins_to_follow(run: Run) -> None:
+    async def test(pair: DrivenPair) -> None:
+        master, slave = pair.master, pair.slave
+        assert (master.followed, slave.followed) == (1, 0)
+        await slave.kill()
+        await pair.until(lambda: pair.in_sync == {master.name})
+        await slave.start()
+        await pair.until(lambda: pair.in_sync == {"a", "b"})
+        assert (master.followed, slave.followed) == (2, 0)
 
     run(test)
 
