@@ -14,6 +14,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -239,7 +240,7 @@ class Broker:
 
         store = ZooKeeperStore(zookeeper.hosts, zookeeper.root, system.broker_id, pair.session_ms / 1000)
         try:
-            driver, deleted = await open_member(parts, pair, store, PairLink.open, role)
+            driver, deleted = await open_member(parts, pair, store, partial(PairLink.open, system.broker_id), role)
         except (MetaqError, OSError) as error:
             raise StartFailed(str(error)) from error
         role.open(driver)

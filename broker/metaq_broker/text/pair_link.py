@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from typing import Final
 
+from metaq.discovery.stats import parse_broker
 from metaq.errors import ProtocolError
 from metaq.model import INT32_MAX, Address
 from metaq.protocols.text.commands import MemberMessage, Result, Value, Version
@@ -18,7 +19,7 @@ from metaq.protocols.text.encode import encode
 from metaq.protocols.text.extensions import EXT_PAIR
 from metaq.statuses import OK
 from metaq_broker.replication.driver.links import LinkTimes, OnLost, OnMessage
-from metaq_broker.replication.peer import PeerRefused
+from metaq_broker.replication.peer import PeerLost, PeerRefused
 from metaq_broker.text.link import BrokerLink, connect, reason_of
 
 _READ_BYTES: Final = 1 << 18
@@ -49,18 +50,26 @@ class PairLink:
         self._tasks = [loop.create_task(self._receive()), loop.create_task(self._ping())]
 
     @classmethod
-    async def open(cls, address: Address, times: LinkTimes, on_message: OnMessage, on_lost: OnLost) -> PairLink:
-        """Connect to another member.
+    async def open(
+        cls, broker_id: int, address: Address, times: LinkTimes, on_message: OnMessage, on_lost: OnLost
+    ) -> PairLink:
+        """Connect to another member of the pair of this broker id.
 
         Raises:
-            PeerLost: There is no broker, or it does not answer.
+            PeerLost: There is no broker, it does not answer, or it has another broker id.
             PeerRefused: It is not a member of a pair.
         """
         link = await BrokerLink.open(address, times.answer_s)
-        extensions = link.extensions
-        await link.close()
-        if EXT_PAIR not in extensions:
-            raise PeerRefused("version", OK, f"broker {address} is not a member of a pair ([pair])")
+        try:
+            if EXT_PAIR not in link.extensions:
+                raise PeerRefused("version", OK, f"broker {address} is not a member of a pair ([pair])")
+            other_id = parse_broker(await link.stats("")).broker_id
+        except ProtocolError as error:
+            raise PeerLost(address, f"it sent bytes that are no reply: {error}") from error
+        finally:
+            await link.close()
+        if other_id != broker_id:
+            raise PeerLost(address, f"it has brokerId={other_id}, and this member of the pair brokerId={broker_id}")
         return cls(address, await connect(address, times.answer_s), times, on_message, on_lost)
 
     def write(self, content: bytes) -> None:

@@ -108,6 +108,7 @@ class PairDriver:
         self._is_without_link.set()
         self.live: Mapping[str, LiveMember] = {}
         self.store_trouble: str | None = "ZooKeeper was not asked yet"
+        self._noted_trouble: str | None = None
         self.elections = 0
         self._without_master_since_s: float | None = asyncio.get_running_loop().time()
         self._without_master_s = 0.0
@@ -171,6 +172,13 @@ class PairDriver:
                 self._perform(self.member.handle(self._waiting.popleft()))
         finally:
             self._is_handling = False
+        self._note_trouble()
+
+    def _note_trouble(self) -> None:
+        """Log why this member cannot do its part, when that has changed."""
+        before, self._noted_trouble = self._noted_trouble, self.member.trouble
+        if self._noted_trouble not in (None, before):
+            _LOG.warning("trouble in the pair", extra={"fields": {"reason": self._noted_trouble}})
 
     def _heard(self, event: PairEvent) -> None:
         """Take an event of this master's connection to the other member."""
@@ -331,8 +339,8 @@ class PairDriver:
             try:
                 if not is_announced:
                     await store.announce(identity.uuid, own)
-                    is_announced = True
                 self.live = await store.alive()
+                is_announced = identity.uuid in self.live  # not if somebody has deleted its node
             except (StoreAway, StoreRefused):
                 self.live = {}
                 self._live_is_known = False

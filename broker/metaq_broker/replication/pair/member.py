@@ -101,6 +101,7 @@ class PairMember:
         self._in_doubt, self._pauses = False, False
         self._proposal: PairRecord | None = None
         self._reading, self._must_read = False, False
+        self._is_put_back = False
         self._candidacy: int | None = None
         self._has_won = False
         self._lost_master: str | None = None
@@ -175,11 +176,14 @@ class PairMember:
             self._outbox.add(ReadRecord())
 
     def _record_read(self, event: events.RecordRead) -> None:
-        self._reading = False
-        if event.record is None:
+        self._reading, record = False, event.record
+        self._is_put_back = self._knows_more if record is None else self._is_older(record)
+        if self._is_put_back:
+            self._lost_master = None  # who is alive is not to be trusted, either
+        if record is None:
             self._absent()
         else:
-            self._take_record(event.record, event.version)
+            self._take_record(record, event.version)
         if self._must_read:
             self._read()
         else:
@@ -188,8 +192,16 @@ class PairMember:
     def _record_unreadable(self, event: events.RecordUnreadable) -> None:
         self._reading, self._must_read = False, True
 
+    @property
+    def _knows_more(self) -> bool:
+        """Whether there was a record."""
+        return self._seen > 0 or self.record is not None
+
+    def _is_older(self, record: PairRecord) -> bool:
+        return record.epoch < self._seen or (self.record is not None and record.epoch < self.record.epoch)
+
     def _absent(self) -> None:
-        if self._seen or self.record is not None:
+        if self._knows_more:
             self.trouble = f"ZooKeeper has no record of the pair, and this member knows a master of epoch {self._seen}"
         elif self._identity.blank and not self._others_blank:
             self.trouble = "waiting for the other member: a member without data does not begin a pair alone"
@@ -198,7 +210,7 @@ class PairMember:
 
     def _take_record(self, record: PairRecord, version: int) -> None:
         """Take note of a record that was read, stored, or reported by a master, unless a later version is known."""
-        if record.epoch < self._seen or (self.record is not None and record.epoch < self.record.epoch):
+        if self._is_older(record):
             seen = f"a master of epoch {self._seen}"
             self.trouble = f"the record in ZooKeeper is of epoch {record.epoch}, and this member knows {seen}"
             return
@@ -336,14 +348,14 @@ class PairMember:
         return self._leading is not None or self._has_won
 
     def _may_elect(self, record: PairRecord) -> bool:
-        """Whether this member is in the set, with this boot.
+        """Whether this member is in the set, with this boot, and ZooKeeper still has the record, or a later one.
 
         So it was fit for the record that was the current one when its boot was registered. What it has read alone may
         be old, and its own candidacy would make a copied disk seem to know the epoch.
         """
         uuid = self._identity.uuid
         is_recorded = uuid in record.in_sync and record.members[uuid] == self._entry
-        is_recorded = is_recorded and self._unfitness(record) is None
+        is_recorded = is_recorded and self._unfitness(record) is None and not self._is_put_back
         if self._candidacy is not None:
             is_recorded = is_recorded and record.epoch < self._candidacy and self._reason_to_elect(record) is not None
         return is_recorded
@@ -480,6 +492,8 @@ class PairMember:
             self._decide()
 
     def _greeted(self, link: int, hello: PairHello) -> None:
+        if self._is_master and hello.master == self._identity.uuid:
+            self.trouble = "the other member ([pair] other) is this broker itself, or has a copy of its data folder"
         if self._refuses(hello.epoch) or (self._is_master and hello.epoch <= self.epoch):
             self._outbox.send(link, PairRefused(self._known_epoch))
             return

@@ -393,6 +393,19 @@ class TestLostData:
         assert steps.feed(events.BytesSynced(T, 10)).one(actions.MoveReadableEnd).end == 10
 
 
+    @pytest.mark.parametrize("found", [record(0, "a", "a"), None])
+    def test_a_slave_does_not_stand_for_election_when_the_record_was_put_back(self, found: object) -> None:
+        """Its promise would stop a master that goes on; whose nodes in ZooKeeper are gone, too."""
+        steps = slave().feed(events.MasterLost("a", "its session in ZooKeeper has ended"))
+        steps.reads(found and record(0, "a", "a"), 0)
+        assert steps.member.role is PairRole.IN_SYNC
+        assert steps.all(actions.StorePromise) == []
+        steps.feed(events.RecordChanged()).reads(record(1, "a", "ab"), 6)
+        assert (steps.member.role, steps.member.trouble) == (PairRole.IN_SYNC, None)
+        steps.feed(events.MasterLost("a", "it refuses connections")).reads(record(1, "a", "ab"), 6)
+        assert steps.member.role is PairRole.CANDIDATE
+
+
 class TestFences:
     def test_a_master_ends_when_another_one_was_elected(self) -> None:
         steps = master().reads(record(3, "b", "b"), 2)
