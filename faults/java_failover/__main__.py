@@ -74,7 +74,7 @@ def _run(options: argparse.Namespace, base: Path) -> None:
         programs: list[Program] = []
         if METAQ in options.clients:
             clients = Clients(METAQ_TOPIC, "MetaQ, ZooKeeper")
-            programs.append(metaq_program(base / METAQ, zookeeper.connect, ROOT, clients))
+            programs.append(metaq_program(base / METAQ, zookeeper.address, ROOT, clients))
         for version, family in families.items():
             by_topic = {each.topic: place for each, place in zip(family, places.values(), strict=True)}
             programs.append(rocketmq_program(base / version, version, by_topic, family, options.poll_ms))
