@@ -30,6 +30,7 @@ from peers.rocketmq.servers import GET_CLUSTER, Cluster
 METAQ: Final = "metaq"
 METAQ_TOPIC: Final = "java"
 RELEASES: Final = ("4.9.7", "5.5.0")
+MEMBERS: Final = "members"
 ROOT: Final = "/meta"
 NAME_SERVER_S: Final = 30.0
 
@@ -59,9 +60,9 @@ def _run(options: argparse.Namespace, base: Path) -> None:
         releases = [each for each in options.clients if each != METAQ]
         servers = _name_servers(base, stack) if releases else {}
         pair = Pair(Member("a", base / "a", "127.0.0.1"), Member("b", base / "b", "127.0.0.1"))
-        places = servers | {"members": ";".join(str(each.rocketmq) for each in pair.members)}
+        places = servers | {MEMBERS: ";".join(str(each.rocketmq) for each in pair.members)}
         families = {
-            version: [Clients(_topic(version, kind), f"RocketMQ {version}, {kind}") for kind in places]
+            version: [_rocketmq_clients(version, kind) for kind in places]
             for version in releases
         }
         topics = [METAQ_TOPIC, *(each.topic for clients in families.values() for each in clients)]
@@ -89,8 +90,9 @@ def _run(options: argparse.Namespace, base: Path) -> None:
             report(line)
 
 
-def _topic(version: str, kind: str) -> str:
-    return f"{version}-{kind}".replace(".", "-").replace(" ", "-")
+def _rocketmq_clients(version: str, kind: str) -> Clients:
+    topic = f"{version}-{kind}".replace(".", "-").replace(" ", "-")
+    return Clients(topic, f"RocketMQ {version}, {kind}", stays_with_frozen=kind == MEMBERS)
 
 
 def _name_servers(base: Path, stack: contextlib.ExitStack) -> dict[str, str]:

@@ -38,10 +38,15 @@ log4j.appender.output.layout.ConversionPattern=%d{HH:mm:ss.SSS} %p %c{1} %m%n
 
 
 class Clients:
-    """A producer and a consumer of one topic. Times are seconds since 1970; the program's thread writes them."""
+    """A producer and a consumer of one topic. Times are seconds since 1970; the program's thread writes them.
 
-    def __init__(self, topic: str, name: str) -> None:
-        self.topic, self.name = topic, name
+    ``stays_with_frozen``: they do not leave a master that is frozen and still accepts connections. RocketMQ's Java
+    client has one connection to an address, and asks a name server as long as it has a connection to it. If the master
+    is the name server, too, each attempt to send opens that connection again.
+    """
+
+    def __init__(self, topic: str, name: str, *, stays_with_frozen: bool = False) -> None:
+        self.topic, self.name, self.stays_with_frozen = topic, name, stays_with_frozen
         self.acknowledged: dict[int, float] = {}
         self.consumed: dict[int, int] = {}
         """number -> how often it was delivered."""

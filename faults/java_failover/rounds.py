@@ -32,11 +32,15 @@ CALM_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``strike`` does it to the master, ``heal`` undoes it at the end of the round."""
+    """``strike`` does it to the master, ``heal`` undoes it at the end of the round.
+
+    ``freezes``: the master stays frozen until then.
+    """
 
     name: str
     strike: Callable[[Member], None]
     heal: Callable[[Member], None]
+    freezes: bool = False
 
 
 def switch(master: Member) -> None:
@@ -56,7 +60,7 @@ def _nothing(master: Member) -> None: ...
 
 FAULTS: Final = (
     Fault("kill -9 of the master", Member.kill, Member.start),
-    Fault("master frozen", Member.freeze, Member.thaw),
+    Fault("master frozen", Member.freeze, Member.thaw, freezes=True),
     Fault("switch by an operator", switch, _nothing),
     Fault(f"master frozen for {FREEZE_S:g} s", freeze_for_a_while, _nothing),
 )
@@ -83,17 +87,19 @@ class Rounds:
 
     def _round(self, number: int, fault: Fault) -> None:
         master = self.pair.wait_whole()
-        self._wait_acknowledged(time.time())
+        self._wait_acknowledged(self.clients, time.time())
         time.sleep(CALM_S)
         struck_s = time.time()
         fault.strike(master)
         elected_s = self._wait_elected(master)
-        self._wait_acknowledged(elected_s)
+        able = [each for each in self.clients if not (fault.freezes and each.stays_with_frozen)]
+        self._wait_acknowledged(able, elected_s)
+        fault.heal(master)
+        self._wait_acknowledged(self.clients, elected_s)
         waited = {each.name: each.pause_s(struck_s, elected_s) for each in self.clients}
         for name, seconds in waited.items():
             self.times_s[fault.name, name].append(seconds)
         self.counts[fault.name] += 1
-        fault.heal(master)
         slowest = max(waited, key=lambda name: waited[name])
         elected = f"elected after {elected_s - struck_s:.2f} s"
         report(f"round {number + 1}: {fault.name}: {elected}, longest pause {waited[slowest]:.2f} s ({slowest})")
@@ -107,9 +113,9 @@ class Rounds:
             time.sleep(0.01)
         return time.time()
 
-    def _wait_acknowledged(self, since_s: float) -> None:
+    def _wait_acknowledged(self, clients: Sequence[Clients], since_s: float) -> None:
         end = time.monotonic() + ACKNOWLEDGED_S_MAX
-        while missing := [each for each in self.clients if not each.has_acknowledged_after(since_s)]:
+        while missing := [each for each in clients if not each.has_acknowledged_after(since_s)]:
             if time.monotonic() > end:
                 waited = f"nothing was acknowledged within {ACKNOWLEDGED_S_MAX:g} s: "
                 lines = [f"{each.name}: {each.errors}" for each in missing]

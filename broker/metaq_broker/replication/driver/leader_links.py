@@ -198,7 +198,7 @@ class LeaderLinks:
             return
         outgoing = link.outgoing
         if outgoing is not None and not link.is_sending and link.queue.empty() and link.unstored_bytes < WINDOW_BYTES:
-            at = self._send_piece(link, outgoing, action)
+            at = self._send_run_now(link, outgoing, action)
             if at is None or at >= action.end:
                 return
             action = replace(action, offset=at)
@@ -215,23 +215,23 @@ class LeaderLinks:
             item = await link.queue.get()
             link.is_sending = True
             if isinstance(item, SendRun):
-                await self._send_pieces(link, link.outgoing, item)
+                await self._send_runs(link, link.outgoing, item)
             else:
                 link.outgoing.write(encode_message(item))
                 await link.outgoing.drain()
             link.is_sending = False
 
-    async def _send_pieces(self, link: _Link, outgoing: OutgoingLink, action: SendRun) -> None:
+    async def _send_runs(self, link: _Link, outgoing: OutgoingLink, action: SendRun) -> None:
         at: int | None = action.offset
         while at is not None and at < action.end:
-            at = self._send_piece(link, outgoing, replace(action, offset=at))
+            at = self._send_run_now(link, outgoing, replace(action, offset=at))
             await outgoing.drain()
             while link.unstored_bytes > WINDOW_BYTES:
                 link.stored.clear()
                 await link.stored.wait()
 
-    def _send_piece(self, link: _Link, outgoing: OutgoingLink, action: SendRun) -> int | None:
-        """Send the first piece of a run; return its end, or ``None`` if the stream is gone or cannot be read."""
+    def _send_run_now(self, link: _Link, outgoing: OutgoingLink, action: SendRun) -> int | None:
+        """Send the first ``RUN_BYTES`` of a run; return its end; ``None``: the stream is gone or unreadable."""
         stream = self._streams.get(action.stream)
         if stream is None:
             return None
