@@ -22,6 +22,7 @@ import org.apache.rocketmq.common.message.Message;
  * without one.
  */
 public final class Endure {
+    private static final int ATTEMPTS = 5;
     private static volatile boolean stopping;
 
     private Endure() {
@@ -35,7 +36,7 @@ public final class Endure {
         for (String each : given.text("topics").split(",")) {
             String topic = each.substring(0, each.indexOf('@'));
             String nameServers = each.substring(each.indexOf('@') + 1);
-            consumers.add(consumer(given, topic, nameServers));
+            consumers.add(startedConsumer(given, topic, nameServers));
             DefaultMQProducer producer = producer(given, topic, nameServers);
             producers.add(producer);
             senders.add(new Thread(() -> send(producer, topic, given.number("pauseMs", 10))));
@@ -68,10 +69,28 @@ public final class Endure {
         return producer;
     }
 
-    private static DefaultMQPushConsumer consumer(Arguments given, String topic, String nameServers) throws Exception {
+    /** The client of 5.5.0 does not start if the name server that it asks first refuses: then another one is started. */
+    private static DefaultMQPushConsumer startedConsumer(Arguments given, String topic, String nameServers)
+            throws Exception {
+        for (int attempt = 1;; attempt++) {
+            DefaultMQPushConsumer consumer = consumer(given, topic, nameServers, attempt);
+            try {
+                consumer.start();
+                return consumer;
+            } catch (IllegalStateException refused) {
+                consumer.shutdown();
+                if (attempt == ATTEMPTS) {
+                    throw refused;
+                }
+            }
+        }
+    }
+
+    private static DefaultMQPushConsumer consumer(Arguments given, String topic, String nameServers, int attempt)
+            throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("consumers-" + topic);
         consumer.setNamesrvAddr(nameServers);
-        consumer.setInstanceName(topic + "-consumer");
+        consumer.setInstanceName(topic + "-consumer-" + attempt);
         consumer.setPollNameServerInterval(given.number("pollMs", consumer.getPollNameServerInterval()));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeThreadMin(1);
@@ -81,7 +100,6 @@ public final class Endure {
             messages.forEach(each -> print("got", topic, new String(each.getBody(), StandardCharsets.US_ASCII)));
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
-        consumer.start();
         return consumer;
     }
 
