@@ -153,7 +153,8 @@ class PairMembers:
         """Yield the other member; if it is not known, the addresses that the client was given, or else a member that
         refused a request, which names the other one.
         """
-        given = [] if server in self._others else [each for each in self._given if each != address]
+        is_known = server in self._others or server in self._alone
+        given = [] if is_known else [each for each in self._given if each != address]
         yield from given
         if server not in self._others and server in self._refusing:
             yield address

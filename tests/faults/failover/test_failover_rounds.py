@@ -39,6 +39,7 @@ def test_a_master_is_killed_and_nothing_is_lost(tmp_path: Path, capsys: pytest.C
 
 @pytest.mark.process
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not can_mount(), reason="file systems are mounted by root")
 @pytest.mark.parametrize("kind", ["disk", "slave damaged"])
 def test_full_disks_and_damage_together_with_a_kill(
@@ -51,6 +52,7 @@ def test_full_disks_and_damage_together_with_a_kill(
 
 @pytest.mark.process
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not available(), reason="network namespaces need root")
 def test_an_unplugged_master(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--rounds", "1", "--only", "unplugged", "--folder", str(tmp_path), "--seed", "2"]) == 0
@@ -59,6 +61,7 @@ def test_an_unplugged_master(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.process
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.spark
 def test_queries_go_on_while_a_master_is_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--rounds", "2", "--no-network", "--spark", "--folder", str(tmp_path), "--seed", "4"]) == 0

@@ -172,7 +172,8 @@ def script(*connections: list[object]) -> tuple[SessionPool, ScriptedTransport]:
 
 
 def test_a_slow_broker_is_reported_with_its_deadline() -> None:
-    pool, transport = script([Expect(ASK)], [Expect(b"get orders metaq-spark 0 0 21 2\r\n")])
+    other_is_asked_for_a_pair = [Refuse()]
+    pool, transport = script([Expect(ASK)], other_is_asked_for_a_pair, [Expect(b"get orders metaq-spark 0 0 21 2\r\n")])
     with pytest.raises(ReadFailed) as caught:
         read(pool, 21, retries="1", requestTimeoutMs="700", fetchBytes="21")
     assert str(caught.value) == (
