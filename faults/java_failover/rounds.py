@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from faults.broker_process import BrokerTrouble
 from faults.console import PromiseBroken, report
 from faults.failover.members import Member, Pair
 from faults.java_failover.clients import Clients, Program
@@ -44,9 +45,13 @@ class Fault:
 
 
 def switch(master: Member) -> None:
-    """Hand over as operators do."""
+    """Hand over as operators do; a pair that is too busy refuses, and is asked again. Raises ``BrokerTrouble``."""
     command = [sys.executable, "-m", "metaq_broker.cli", "ctl", "--data", str(master.data), "switch"]
-    subprocess.run(command, check=True, capture_output=True, timeout=SWITCH_S)
+    end = time.monotonic() + SWITCH_S
+    while (done := subprocess.run(command, capture_output=True, text=True, timeout=SWITCH_S)).returncode:
+        if time.monotonic() > end:
+            raise BrokerTrouble(f"ctl switch: {done.stdout}{done.stderr}")
+        time.sleep(CALM_S)
 
 
 def freeze_for_a_while(master: Member) -> None:
