@@ -219,9 +219,17 @@ class PairMember:
         self.record, self._version = record, version
         self._in_doubt = self._pauses = False
         self.trouble = self._unfitness(record)
-        if self.trouble is None and self._identity.uuid in record.members:
+        if self.trouble is None and self._is_registered(record):
             self._promise(max(self._promised, record.epoch), max(self._seen, record.epoch))
         self._apply(record)
+
+    def _is_registered(self, record: PairRecord) -> bool:
+        """Whether the record has this start, so that this member was fit for the record that was current then.
+
+        Nothing is promised before: what was read may be older than the record that has this member in its set, and a
+        copied disk would seem to know the epoch, also after another start.
+        """
+        return record.members.get(self._identity.uuid) == self._entry
 
     def _apply(self, record: PairRecord) -> None:
         """Let the role follow from a new version of the record."""
@@ -511,7 +519,9 @@ class PairMember:
     def _welcome_if_ready(self) -> None:
         """Answer a master, once its epoch is promised, nothing is being written, and this member is fit for its set."""
         record, uuid = self.record, self._identity.uuid
-        if self._hello is None or record is None or uuid not in record.members or self._unfitness(record) is not None:
+        if self._hello is None or record is None or not self._is_registered(record):
+            return
+        if self._unfitness(record) is not None:
             return
         link, hello = self._hello
         if self._refuses(hello.epoch):

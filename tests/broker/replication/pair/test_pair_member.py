@@ -147,6 +147,16 @@ class TestElection:
         change = steps.reads(record(1, "a", "ab", a="2"), 6).one(actions.ChangeRecord)
         assert (change.version, change.record.epoch) == (6, 2)
 
+    def test_a_copy_that_reads_an_old_record_first_does_not_promise_its_epoch(self) -> None:
+        """I8: the old record does not have it in its set; the current one does, with data that the copy lacks."""
+        steps = Steps(uuid="b", boots=("1", "2"), promised=1, seen=1, streams={T: facts(10, (1, 0))})
+        steps.reads(record(2, "a", "a"), 7)
+        assert steps.all(actions.StorePromise) == []
+        steps.answered(CONFLICT).reads(record(2, "a", "ab"), 9)
+        change = steps.one(actions.ChangeRecord)
+        assert (change.version, change.record.in_sync) == (9, {"a"})
+        assert "is a copy" in (steps.member.trouble or "")
+
     def test_a_member_out_of_the_set_never_leads(self) -> None:
         """I8."""
         steps = slave().reads(record(1, "a", "a"), 6).feed(events.MasterLost("a", "")).reads(record(1, "a", "a"), 6)
