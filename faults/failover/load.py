@@ -36,7 +36,10 @@ class Family(ABC):
     exactly_once = False
     needs_zookeeper = False
     comes_late = False
-    """Whether something that was acknowledged may be readable only after some seconds."""
+    """Whether something that was acknowledged may be readable only after some seconds, and while its client is open.
+
+    Then ``end`` closes the client, not ``stop``.
+    """
 
     def __init__(self) -> None:
         self.acknowledged: list[int] = []
@@ -79,6 +82,12 @@ class Family(ABC):
                     time.sleep(PAUSE_S)
                 number += 1
         finally:
+            if not self.comes_late:
+                self._close()
+
+    def end(self) -> None:
+        """Close what ``stop`` left open. Called once, after ``stop`` and the last ``stored``."""
+        if self.comes_late:
             self._close()
 
     def send_alone(self, number: int) -> None:

@@ -201,6 +201,7 @@ class Rounds:
             if not family.comes_late or time.monotonic() > end_s:
                 break
             time.sleep(1.0)
+        family.end()
         doubled = len(stored) - len(set(stored))
         if lost:
             self._findings.append(f"{family.name}: {len(lost)} acknowledged messages are lost: {lost[:10]}")
