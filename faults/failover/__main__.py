@@ -27,6 +27,11 @@ NAMES: Final = ("a", "b")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; return the exit status: 0 every promise was kept, 1 one was broken, 2 wrong arguments."""
+    options = _parser().parse_args(arguments)
+    return console.run("failover", options, lambda base: _run(options, base))
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = console.parser("faults.failover", "Break a pair of brokers, and look for lost messages.")
     parser.add_argument("--rounds", type=count, default=46, help="faults, default %(default)s: every kind twice")
     parser.add_argument("--session-ms", type=count, default=2000, help="sessionMs of the pair, default %(default)s")
@@ -34,8 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-network", action="store_true", help="no network namespaces, so no cuts")
     parser.add_argument("--spark", action="store_true", help="with streaming queries that copy topics exactly once")
     parser.add_argument("--limits", action="store_true", help="fail if clients wait longer than is promised")
-    options = parser.parse_args(arguments)
-    return console.run("failover", options, lambda base: _run(options, base))
+    return parser
 
 
 def _run(options: argparse.Namespace, base: Path) -> None:
