@@ -1,15 +1,18 @@
-"""Rules of ``metaq-spark diagnose`` about brokers, with real queries: a full disk, a filter of RocketMQ, other
-connectors."""
+"""Rules of ``metaq-spark diagnose`` about brokers, with real queries: a full disk, removed messages, RocketMQ; and
+checkpoints of other connectors."""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from diagnosed_query import DiagnosedQuery
+from diagnosed_query import DiagnosedQuery, ended
 from fix_broker import RunningBroker, StartBroker, free_port, wait_until, write_ini
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from metaq.errors import MetaqError
 from metaq_spark.diagnosis.diagnosis import diagnose
@@ -17,6 +20,7 @@ from metaq_spark.diagnosis.diagnosis import diagnose
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 
 NO_DISK_HAS = 1 << 60
+REMOVE = "deletePolicy=delete,0\ndeleteWhen=* * * * * ?\n"
 
 
 @pytest.fixture
@@ -53,6 +57,56 @@ def test_a_broker_that_refuses_messages(made: DiagnosedQuery, start_broker: Star
     assert "make space on the disk" in found.advice
     with pytest.raises(MetaqError, match="disk is nearly full"):
         made.put("2")
+
+
+def test_messages_that_were_removed_unread(made: DiagnosedQuery, start_broker: StartBroker, tmp_path: Path) -> None:
+    """A5"""
+    folder = tmp_path / "broker"
+    broker = start_broker("start", "-f", write_ini(folder, maxSegmentSize=300))
+    made.broker = str(broker.address)
+    file = folder / "server.ini"
+    made.put("1")
+    running = made.start(made.stream(lossGraceMs="500ms"))
+    made.expect("idle", "A1")
+    running.stop()
+    made.put(*["a message of some length"] * 40)
+    file.write_text(file.read_text() + REMOVE)  # of the topics
+    os.kill(broker.process.pid, signal.SIGHUP)
+    found = made.expect("gone", "A5")
+    assert "the query is at " in found.sentence, found.text()
+    assert "failOnDataLoss=false" in found.advice
+    ended(made.start(made.stream(lossGraceMs="500ms"), availableNow=True))
+    made.expect("failed", "A5")
+    made.start(made.stream(failOnDataLoss="false", lossGraceMs="500ms"), availableNow=True).awaitTermination(120)
+    made.expect("idle", "A1")
+
+
+def test_queries_of_rocketmq(rocketmq_query: DiagnosedQuery) -> None:
+    """A1, B10, B1, B2, B11: the same verdicts, with messages counted instead of bytes."""
+    query, go_on = rocketmq_query, threading.Event()
+
+    def slow(frame: DataFrame, batch: int) -> None:
+        frame.count()
+        if batch:
+            go_on.wait(90)
+
+    query.put("1", "2")
+    running = query.start(query.stream(), slow)
+    found = query.expect("idle", "A1")
+    assert found.figures["sources"][0]["format"] == "rocketmq"
+    query.put("3", "4", "5")
+    query.expect("working", "B1")
+    found = query.expect("stuck", "B2")
+    assert "It holds 3 messages of 1 partitions" in found.sentence, found.text()
+    go_on.set()
+    query.expect("idle", "A1")
+    running.stop()
+    query.put("6")
+    found = query.expect("gone", "B11")
+    assert found.figures["lag"]["messages"] == 1
+    query.start(query.stream(), slow)
+    query.expect("idle", "A1")
+    assert query.look().command == f"metaq --cluster rocketmq://{query.name_servers} describe orders"
 
 
 def test_a_filter_of_rocketmq_that_matches_nothing(rocketmq_query: DiagnosedQuery) -> None:

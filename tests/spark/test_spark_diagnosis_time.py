@@ -87,6 +87,9 @@ def test_a_row_of_the_future(query: DiagnosedQuery) -> None:
     found = query.expect("idle", "D4")
     assert "orders/0-0 from" in found.sentence, found.text()
     assert "correct the clock of its producer" in found.advice
+    query.put(moment(0))
+    wait_until(lambda: "D3" in [one.rule for one in query.look().findings], "a row of now is late", 60)
+    assert query.look().rule == "D4"
 
 
 def test_a_source_that_holds_the_watermark(query: DiagnosedQuery) -> None:
