@@ -22,6 +22,7 @@ spark = (
     .config("spark.driver.host", "127.0.0.1")
     .config("spark.driver.bindAddress", "127.0.0.1")
     .config("spark.driver.memory", "512m")
+    .config("spark.ui.enabled", "true")
     .config("spark.ui.port", "0")
     .config("spark.sql.shuffle.partitions", "3")
     .config("spark.log.level", "OFF")
