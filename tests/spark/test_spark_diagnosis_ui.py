@@ -91,7 +91,7 @@ def test_tasks_settings_and_memory_of_a_real_driver(query: DiagnosedQuery, repor
             assert sentence("E5").startswith("The state has 2 partitions since the first run; "), seen[-1].text()
             assert "spark.sql.shuffle.partitions=3 has no effect" in sentence("E5")
             assert seen[-1].figures["evidence"]["U"]["note"] == "1 cores"
-            query.put("second", "third")
+            query.put("second", "third", "fourth", "fifth", "sixth")
             wait_until(lambda: finds("E2"), "the state fills the memory", LONG_S)
             assert "in the memory of executors that have" in sentence("E2"), seen[-1].text()
             wait_until(lambda: watch.look().verdict == "idle", "all is read", LONG_S)
@@ -99,7 +99,7 @@ def test_tasks_settings_and_memory_of_a_real_driver(query: DiagnosedQuery, repor
             driver.stdin.write("keep the core\n")
             driver.stdin.flush()
             wait_until(lambda: _running(f"http://127.0.0.1:{port}"), "the other job runs", LONG_S)
-            query.put("fourth")
+            query.put("seventh")
             wait_until(lambda: finds("B5") and seen[-1].verdict == "stuck", "no core is free", LONG_S)
             assert (seen[-1].rule, "no core is free" in seen[-1].sentence) == ("B5", True), seen[-1].text()
         finally:
