@@ -125,8 +125,11 @@ class Checker:
         """ZooKeeper has a new record: who was added to the set by its master, with this disk, has everything again."""
         for uuid in record.in_sync - self._in_sync:
             member = self._members_by_uuid.get(uuid)
-            if member is not None and uuid != record.master and record.members[uuid].boot in member.disk.file.boots:
-                member.lost_data, member.disk.unfit = False, None
+            if member is None or uuid == record.master:
+                continue
+            boot, disk = record.members[uuid].boot, member.disk
+            if boot in disk.file.boots and boot != disk.damaged_boot:
+                member.lost_data, disk.unfit = False, None
         self._in_sync = record.in_sync
         self.epochs.add(record.epoch)
 

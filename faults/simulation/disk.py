@@ -90,6 +90,8 @@ class Disk:
         self.intention: Cut | None = None
         self.is_full = False
         self.unfit: str | None = None
+        self.damaged_boot: str | None = None
+        """The boot during which data was lost: what its process had said to a master does not hold any more."""
         self.slowness = 1
 
     def facts(self) -> dict[str, StreamFacts]:
@@ -160,7 +162,7 @@ class Disk:
         keep = random.randint(0, len(stream.records))
         del stream.records[keep:]
         stream.durable = stream.indexed = keep
-        self.unfit = "a stream is shorter than it was"
+        self.unfit, self.damaged_boot = "a stream is shorter than it was", self.file.boots[-1]
 
     def lose_power(self, random: Random) -> None:
         """Lose a part of what was not synced: whole records at the end of each stream."""
