@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from console_screens import asked, opened, paths
+from fix_broker import wait_until
 from fix_browser import Dashboard
 
 from metaq import MetaQ
@@ -28,9 +29,14 @@ def test_every_screen_and_its_numbers(
         before = messages_of(dashboard, topic)
         producer.send_many(topic, ["one more", "and another"], partition=where)
         [described] = [one for one in mq.cluster.describe(topic) if one.partition == where]
-    assert messages_of(dashboard, topic) == before + 2
-    [row] = [one for one in asked(dashboard.url, f"/v1/topics/{topic}/partitions") if one["partition"] == str(where)]
-    assert (row["start"], row["end"]) == (described.start, described.end)
+    wait_until(lambda: messages_of(dashboard, topic) == before + 2, "a page that was asked before has the new ones")
+
+    def range_there() -> tuple[int, int]:
+        rows = asked(dashboard.url, f"/v1/topics/{topic}/partitions")
+        [row] = [one for one in rows if one["partition"] == str(where)]
+        return row["start"], row["end"]
+
+    wait_until(lambda: range_there() == (described.start, described.end), "its range, too")
     at = f"from={sent.offset}&partition={where}"
     found = asked(dashboard.url, f"/v1/topics/{topic}/messages?{at}&contains=order+7")
     assert [one["value"] for one in found["messages"]] == ["order 7"]
