@@ -37,7 +37,7 @@ def test_every_screen_and_its_numbers(
         return row["start"], row["end"]
 
     wait_until(lambda: range_there() == (described.start, described.end), "its range, too")
-    at = f"from={sent.offset}&partition={where}"
+    at = f"offset={sent.offset}&partition={where}"
     found = asked(dashboard.url, f"/v1/topics/{topic}/messages?{at}&contains=order+7")
     assert [one["value"] for one in found["messages"]] == ["order 7"]
     assert "and another" in opened(dashboard.url, f"/topic/messages?topic={topic}&partition={where}")
