@@ -9,13 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded, ProtocolError, WrongServer
 from metaq.model import Address
 from metaq.net.clock import Clock, wait_s_until
 from metaq.net.identification import IDENTIFY_S, SILENT_S, identify
 from metaq.net.transport import Stream, TcpStream, Timeouts
+
+SILENT_LOOK_S: Final = 1.0
+"""Seconds without a byte, after which it is asked elsewhere whether another server has replaced this one."""
+
+NEXT_LOOK_S: Final = 0.25
+"""Seconds from an answer that none has, until it is asked again: an election may be under way."""
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -116,8 +122,24 @@ class RequestSession(ABC, Generic[Request, Response]):
         return remaining_s
 
     @abstractmethod
-    def _receive(self, deadline: float) -> None:
+    def _receive_until(self, deadline: float) -> None:
         """Wait for bytes, and decode them. Raises ``DeadlineExceeded`` at ``deadline``."""
+
+    def _receive(self, deadline: float) -> None:
+        """Receive; while the server is silent, find out whether it was replaced: a frozen one closes no connection."""
+        silence_s = SILENT_LOOK_S
+        while self._may_have_moved:
+            soon = self.clock.monotonic() + silence_s
+            if soon >= deadline:
+                break
+            try:
+                self._receive_until(soon)
+            except DeadlineExceeded:
+                self._require_current()
+                silence_s = self._next_look_s(silence_s)
+            else:
+                return
+        self._receive_until(deadline)
 
     def _receive_first(self, deadline: float) -> None:
         """Receive as ``_receive`` does, but identify a server that does not answer the first request for a while.
@@ -135,8 +157,17 @@ class RequestSession(ABC, Generic[Request, Response]):
             self._require_current()
             self._require_kind()
 
+    @property
+    def _may_have_moved(self) -> bool:
+        """Whether another server may have replaced a silent one."""
+        return False
+
     def _require_current(self) -> None:
         """Raise ``ConnectionFailed`` if the silent server is known to have been replaced by one at another address."""
+
+    def _next_look_s(self, silence_s: float) -> float:
+        """Return the seconds of silence until the next look, after a look that followed ``silence_s``."""
+        return NEXT_LOOK_S
 
     def _require_kind(self) -> None:
         """Identify the server, once.

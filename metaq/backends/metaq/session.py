@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from metaq.backends.metaq.pair_members import PairMembers, parse_pair
-from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, NotPairMaster
+from metaq.errors import BrokerError, ConnectionFailed, NotPairMaster
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.identification import METAQ
@@ -68,12 +68,6 @@ _OWN_BODY_BYTES_MIN: Final = 128 << 10
 """Shortest body that is received into the session's own buffer: one copy when it is complete, and no allocation for
 each piece.
 """
-SILENT_LOOK_S: Final = 1.0
-"""Seconds without a byte from a member of a pair, after which the other one is asked whether it is the master now."""
-
-NEXT_LOOK_S: Final = 0.25
-"""Seconds from an answer that it is not, until it is asked again: an election may be under way."""
-
 _HEAD_BYTES: Final = 4 << 10
 """Bytes received at a time while buffers wait for bodies: the line in front of one, so that little is copied twice."""
 
@@ -321,28 +315,19 @@ class Session(RequestSession[Command, Reply | Filled]):
             reply = Value(bytes(self._own_body[: reply.size]), reply.opaque)
         self._take(reply.opaque, reply)
 
-    def _receive(self, deadline: float) -> None:
-        """Receive, and look for the master of a pair while the broker is silent: a frozen one closes no connection."""
-        members, silence_s = self._members, SILENT_LOOK_S
-        while members is not None and members.may_have_moved(self.address):
-            soon = self.clock.monotonic() + silence_s
-            if soon >= deadline:
-                break
-            try:
-                self._receive_until(soon)
-            except DeadlineExceeded:
-                self._require_current()
-                silence_s = NEXT_LOOK_S if members.is_member(self.address) else 2 * silence_s
-            else:
-                return
-        self._receive_until(deadline)
+    @property
+    def _may_have_moved(self) -> bool:
+        return self._members is not None and self._members.may_have_moved(self.address)
 
     def _require_current(self) -> None:
-        members = self._members
-        if members is None or not members.may_have_moved(self.address):
+        if self._members is None or not self._may_have_moved:
             return
-        if (moved := members.look(self.address)) != self.address:
+        if (moved := self._members.look(self.address)) != self.address:
             raise ConnectionFailed(self.address, "receive", f"{moved} is its pair's master by now")
+
+    def _next_look_s(self, silence_s: float) -> float:
+        is_member = self._members is not None and self._members.is_member(self.address)
+        return super()._next_look_s(silence_s) if is_member else 2 * silence_s
 
     def _receive_until(self, deadline: float) -> None:
         remaining_s = self._remaining_s(deadline)

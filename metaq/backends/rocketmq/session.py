@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from metaq.backends.rocketmq.answers import refusal_of
 from metaq.backends.rocketmq.errors import RequestRefused
-from metaq.errors import ConnectionFailed, DeadlineExceeded, FieldError, ProtocolError
+from metaq.errors import ConnectionFailed, FieldError, ProtocolError
 from metaq.model import Address, Buffer
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.identification import ROCKETMQ
@@ -37,12 +37,6 @@ ANSWERED_BYTES_MAX: Final = 256 << 20
 """Most bytes of all responses that have arrived and were not yet waited for: above 32 pulls of messages of 4 MiB. This
 limits a session's memory, beside one response in transit.
 """
-
-SILENT_LOOK_S: Final = 1.0
-"""Seconds without a byte from a broker, after which the name servers are asked whether it has moved."""
-
-NEXT_LOOK_S: Final = 0.25
-"""Seconds from an answer that it has not, until they are asked again: an election may be under way."""
 
 _RECEIVE_BYTES: Final = 256 << 10
 _OPAQUE_MAX: Final = (1 << 31) - 1
@@ -235,21 +229,9 @@ class Session(RequestSession[str, RemotingCommand]):
                 while self._waiting and self._stream.readable():
                     self._receive_first(deadline)
 
-    def _receive(self, deadline: float) -> None:
-        """Receive; while the server is silent, find out whether its broker has moved: a frozen one closes nothing."""
-        silence_s = SILENT_LOOK_S
-        while self.has_moved is not None:
-            soon = self.clock.monotonic() + silence_s
-            if soon >= deadline:
-                break
-            try:
-                self._receive_until(soon)
-            except DeadlineExceeded:
-                self._require_current()
-                silence_s = NEXT_LOOK_S
-            else:
-                return
-        self._receive_until(deadline)
+    @property
+    def _may_have_moved(self) -> bool:
+        return self.has_moved is not None
 
     def _require_current(self) -> None:
         if self.has_moved is not None and self.has_moved(self.address):
