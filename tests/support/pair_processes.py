@@ -10,6 +10,7 @@ from pathlib import Path
 from fix_broker import RunningBroker, StartBroker, WireClient, free_port, wait_until, write_ini
 from fix_zookeeper import ZooKeeperRoot
 
+from metaq import MetaQ
 from metaq.model import Address
 
 SESSION_MS = 2000
@@ -146,3 +147,16 @@ def segment_bytes(data: Path) -> dict[str, bytes]:
             if content := path.read_bytes():
                 found[str(path.relative_to(data))] = content
     return found
+
+
+def put(pair: PairProcesses, numbers: range) -> None:
+    """Put numbers, each of which is acknowledged."""
+    with MetaQ(brokers=pair.brokers) as mq:
+        producer = mq.producer()
+        for number in numbers:
+            producer.send("t", b"%d" % number)
+
+
+def stored(pair: PairProcesses) -> list[int]:
+    with MetaQ(brokers=pair.brokers) as mq:
+        return sorted(int(message.data) for message in mq.browse("t"))

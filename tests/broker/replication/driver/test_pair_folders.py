@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fix_broker import StartBroker, wait_until
 from fix_zookeeper import ZooKeeperRoot
-from pair_processes import PairProcesses, segment_bytes
+from pair_processes import PairProcesses, put, segment_bytes, stored
 
 from metaq import MetaQ
 
@@ -18,19 +18,6 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 @pytest.fixture
 def pair(tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) -> PairProcesses:
     return PairProcesses(tmp_path, zookeeper, start_broker)
-
-
-def put(pair: PairProcesses, numbers: range) -> None:
-    """Put numbers, each of which is acknowledged."""
-    with MetaQ(brokers=pair.brokers) as mq:
-        producer = mq.producer()
-        for number in numbers:
-            producer.send("t", b"%d" % number)
-
-
-def stored(pair: PairProcesses) -> list[int]:
-    with MetaQ(brokers=pair.brokers) as mq:
-        return sorted(int(message.data) for message in mq.browse("t"))
 
 
 def kill_both(pair: PairProcesses) -> None:

@@ -9,7 +9,7 @@ import pytest
 from fix_broker import StartBroker, wait_until
 from fix_zookeeper import ZooKeeperRoot
 from kazoo.security import make_acl
-from pair_processes import PairProcess, PairProcesses, segment_bytes
+from pair_processes import PairProcess, PairProcesses, put, segment_bytes, stored
 
 from metaq import MetaQ
 
@@ -33,18 +33,6 @@ def pair(tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) ->
 def second(tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) -> PairProcesses:
     """Another pair, with the same broker id."""
     return made(tmp_path / "second", zookeeper, start_broker)
-
-
-def put(pair: PairProcesses, numbers: range) -> None:
-    with MetaQ(brokers=pair.brokers) as mq:
-        producer = mq.producer()
-        for number in numbers:
-            producer.send("t", b"%d" % number)
-
-
-def stored(pair: PairProcesses) -> list[int]:
-    with MetaQ(brokers=pair.brokers) as mq:
-        return sorted(int(message.data) for message in mq.browse("t"))
 
 
 def says(member: PairProcess, words: str) -> None:
