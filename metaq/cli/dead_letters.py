@@ -116,7 +116,9 @@ def _dead(mq: RocketMQ, options: argparse.Namespace) -> None:
             _require_choice(options)
             _resend_dead(mq, options)
         case _:
-            raise ValueError(f"dlq discard: RocketMQ removes messages of %DLQ%{options.group} by their age only")
+            from metaq.client.rocketmq.dead_letters import DEAD
+
+            raise ValueError(f"dlq discard: RocketMQ removes messages of {DEAD}{options.group} by their age only")
 
 
 def _dead_letters(mq: RocketMQ, options: argparse.Namespace) -> Iterator[RocketReceived]:

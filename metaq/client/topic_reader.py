@@ -6,8 +6,8 @@ of its partitions, so that their answer is of one moment.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping
-from contextlib import closing
+from collections.abc import Collection, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Final
 
 from metaq.backends.metaq.boundaries import finds_boundaries, first_at_time, frame_boundary
@@ -125,16 +125,11 @@ class TopicReader:
         """
         if start >= end:
             return
-        where, wanted = TopicPartition(self.topic, partition), OffsetRange(start, end)
-        size, ahead = (BULK_BYTES, BULK_AHEAD) if is_bulk else (FETCH_BYTES, 1)
-        with (
-            self._pool.lease(self.partitions[partition]) as session,
-            closing(read_range(session, self.topic, partition.index, wanted, size, ahead)) as runs,
-        ):
+        where = TopicPartition(self.topic, partition)
+        with self._runs(partition, OffsetRange(start, end), is_bulk=is_bulk) as runs:
             for run in runs:
                 for frame in walk(run.data, run.offset, where=str(where)):
                     yield Received.of(where, frame)
-
 
     def search(
         self, partition: Partition, start: int, end: int, needles: Collection[bytes], most: int = INT64_MAX
@@ -145,11 +140,8 @@ class TopicReader:
         """
         if start >= end:
             return
-        where, wanted = TopicPartition(self.topic, partition), OffsetRange(start, end)
-        with (
-            self._pool.lease(self.partitions[partition]) as session,
-            closing(read_range(session, self.topic, partition.index, wanted, BULK_BYTES, BULK_AHEAD)) as runs,
-        ):
+        where = TopicPartition(self.topic, partition)
+        with self._runs(partition, OffsetRange(start, end), is_bulk=True) as runs:
             for run in runs:
                 for found in search(run.data, needles, run.offset, where=str(where), frames_max=most):
                     if isinstance(found, PassedFrames):
@@ -160,6 +152,16 @@ class TopicReader:
                         yield Received.of(where, found)
                 if not most:
                     return
+
+    @contextmanager
+    def _runs(self, partition: Partition, wanted: OffsetRange, *, is_bulk: bool) -> Iterator[Iterator[Run]]:
+        """Lease a session for the ``with`` block, and read a range over it. ``is_bulk``: all of it will be read."""
+        size, ahead = (BULK_BYTES, BULK_AHEAD) if is_bulk else (FETCH_BYTES, 1)
+        with (
+            self._pool.lease(self.partitions[partition]) as session,
+            closing(read_range(session, self.topic, partition.index, wanted, size, ahead)) as runs,
+        ):
+            yield runs
 
 
 def _bytes(session: Session, topic: str, partition: Partition, wanted: OffsetRange) -> bytes:

@@ -141,7 +141,8 @@ class Questions:
         shared.fresh_until_s = now_s + max(fresh_s, min(FRESH_S_MAX, took_s * FRESH_SHARE))
         shared.stale_until_s = shared.fresh_until_s + (STALE_S if took_s > SLOW_S else 0.0)
         failed = shared.task.cancelled() or shared.task.exception() is not None
-        if self._shared.get(key) not in (shared, before) or self._shared.get(key) is None:
+        kept = self._shared.get(key)
+        if kept is None or kept not in (shared, before):
             return  # it was forgotten meanwhile
         if failed:
             del self._shared[key]
