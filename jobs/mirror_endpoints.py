@@ -158,7 +158,9 @@ def copies_between(
     mark = F.col("tags" if of_rocketmq else "attribute")
     number = F.from_json(F.lit(json.dumps(numbers)), "map<string, map<string, int>>")[F.col("topic")][name]
     unknown = F.concat(F.col("topic"), F.lit("/"), name, F.lit(": no partition of the target was assigned to it"))
-    placed: Column = F.coalesce(number, F.raise_error(unknown).cast("int"))
+    # In a column of its own: beside a new ``topic``, Spark 4.0 would look that one up.
+    messages = messages.withColumn("placed", F.coalesce(number, F.raise_error(unknown).cast("int")))
+    placed: Column = F.col("placed")
     columns = [F.concat(F.lit(prefix), F.col("topic")).alias("topic"), F.col("value")]
     if target == "metaq":
         return messages.select(*columns, placed.alias("partition"), mark.alias("attribute"))

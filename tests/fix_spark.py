@@ -151,7 +151,10 @@ def run_to_end(writer: DataStreamWriter) -> StreamingQuery:
 def for_each_batch(frame: DataFrame, write: Callable[[DataFrame, int], None], folder: Path) -> None:
     """Give ``write`` every batch of what there is of ``frame``, with the checkpoint below ``folder``."""
     writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(folder / "checkpoint"))
-    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    query = run_to_end(writer)
+    if (failure := query.exception()) is not None:
+        raise failure
+    assert query.awaitTermination(120)
 
 
 @pytest.fixture

@@ -80,10 +80,10 @@ def tasks(ranges: Ranges, incarnations: Mapping[TopicPartition, str], source: So
     return [part(group[0]) if len(group) == 1 else RangeGroup(tuple(map(part, group))) for group in groups]
 
 
-def read_task(task: InputPartition, source: Source) -> Iterator[pa.RecordBatch]:
+def read_task(task: InputPartition | None, source: Source) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task, range by range; see ``Source.read``. Few rows of a group form one batch."""
     freeze_modules()
-    if type(task) is InputPartition:  # Spark's placeholder if there is nothing to read
+    if task is None or type(task) is InputPartition:  # a placeholder: nothing is to be read; ``None`` before Spark 4.2
         return iter(())
     return _read_group(task.parts, source) if isinstance(task, RangeGroup) else source.read(task)
 

@@ -31,9 +31,10 @@ def main(brokers: str, folder: str) -> None:
             .select("value", "partition")
         )
         writer = stream.writeStream.format("metaq").options(topic="out", checkpointLocation=folder, **sink)
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination(120)
+        query = writer.start()
+        query.processAllAvailable()
         print("batches:", len(query.recentProgress) > 1, "failure:", query.exception())
+        query.stop()
         copied = spark.read.format("metaq").options(brokers=brokers, subscribe="out").load()
         values = [row.value.decode() for row in copied.orderBy("partition", "offset").select("value").collect()]
         print("rows:", len(values), "in order:", values == sorted(values, key=lambda text: key(text)))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_spark import Topic
+from fix_spark import Topic, run_to_end
 from pyspark.sql import DataFrame
 
 from metaq_spark.cli import main
@@ -41,14 +41,12 @@ def command(topic: Topic, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def batches_of(frame: DataFrame, folder: Path, mode: str = "append") -> list[list[str]]:
     """Run to the end of what is there; the values of every batch that had rows, sorted."""
     seen: list[list[str]] = []
-    query = (
+    writer = (
         frame.writeStream.outputMode(mode)
         .foreachBatch(lambda rows, _: seen.append(sorted(row.value for row in rows.collect())))
         .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
     )
-    assert query.awaitTermination(120)
+    assert run_to_end(writer).awaitTermination(120)
     return [values for values in seen if values]
 
 

@@ -109,8 +109,9 @@ def copy(spark: SparkSession, zookeeper: ZooKeeperRoot, tmp_path: Path) -> Copy:
 
 def ends(query: StreamingQuery) -> dict[str, int]:
     """Where the query is in each partition."""
-    (source,) = query.lastProgress["sources"]
-    found: dict[str, int] = json.loads(source["endOffset"])["topics"][TOPIC]
+    (source,) = json.loads(query.lastProgress.json)["sources"]
+    end = source["endOffset"]  # JSON in a text, or an object
+    found: dict[str, int] = (json.loads(end) if isinstance(end, str) else end)["topics"][TOPIC]
     return found
 
 

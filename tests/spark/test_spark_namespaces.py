@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fix_spark import run_to_end
 from pyspark.sql import SparkSession
 
 from metaq.client.rocketmq.client import RocketMQ
@@ -37,15 +38,14 @@ def test_a_namespace_is_a_prefix_for_all_others(spark: SparkSession, broker: Bro
         assert sorted(one.data.decode() for one in mq.browse("shop%orders")) == expected
         mq.topics.create("shop%copies", queues=2)
 
-    query = (
+    writer = (
         spark.readStream.format("rocketmq").options(**named).option("subscribe", "orders")
         .option("startingOffsets", "earliest").option("group", "readers").option("commitGroupOffsets", "true").load()
         .select("value")
         .writeStream.format("rocketmq").options(**named).option("topic", "copies")
         .option("delivery", "exactly_once").option("checkpointLocation", str(tmp_path / "progress"))
-        .trigger(availableNow=True).start()
     )  # fmt: skip
-    query.awaitTermination()
+    assert run_to_end(writer).awaitTermination(120)
     with RocketMQ(broker.name_servers) as mq:
         assert sorted(one.data.decode() for one in mq.browse("shop%copies")) == expected
         assert sum(one.messages_behind for one in mq.cluster.lag("shop%readers", ["shop%orders"])) == 0

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from fix_broker import wait_until
+from fix_spark import run_to_end
 from fix_zookeeper import Brokers, ZooKeeperRoot, meta
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.spark]
 
@@ -49,14 +49,12 @@ class Queue:
         """Run the stream called ``name`` to the end; return all that it has ever read."""
         given = self._given | {"subscribe": self._topic} | options
         rows = self._spark.readStream.format("metaq").options(**given).load()
-        query: StreamingQuery = (
+        writer = (
             rows.writeStream.format("parquet")
             .option("path", str(self._folder / name / "rows"))
             .option("checkpointLocation", str(self._folder / name / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
         )
-        assert query.awaitTermination(120)
+        assert run_to_end(writer).awaitTermination(120)
         found = self._spark.read.parquet(str(self._folder / name / "rows"))
         return "".join(row.value.decode() for row in found.orderBy("offset").collect())
 

@@ -28,7 +28,7 @@ from metaq_spark.options.positions import Earliest, Specific, Timestamps
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import BatchReader
 from metaq_spark.source.stream_reader import StreamReader
-from metaq_spark.source.tasks import RangeGroup
+from metaq_spark.source.tasks import RangeGroup, read_task
 
 A0, A3, B = queue("broker-a:0"), queue("broker-a:3"), queue("rack:1:b.c-d_e:2")
 
@@ -63,6 +63,11 @@ def read_of(queues: FakeQueues, **options: str) -> tuple[list[InputPartition], l
 
 def payloads(queues: FakeQueues) -> list[bytes]:
     return [value for where in sorted(queues.messages) for value in queues.messages[where][queues.starts[where] :]]
+
+
+@pytest.mark.parametrize("placeholder", [None, InputPartition(None)], ids=["before Spark 4.2", "since then"])
+def test_a_read_of_nothing_has_a_task_without_rows(placeholder: InputPartition | None) -> None:
+    assert list(read_task(placeholder, FakeSource(FakeQueues(), fake_options(Use.BATCH_READ), ManualClock()))) == []
 
 
 def test_the_checkpoint_names_queues_by_broker_and_number() -> None:
