@@ -14,6 +14,9 @@ from typing import Any, Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+
+from metaq_spark.spark_version import ADMISSION_CONTROL
 
 SOURCE, TARGET = "in", "out"
 PARTITIONS: Final = 2
@@ -46,21 +49,29 @@ def main(settings: dict[str, Any]) -> None:
     spark = _session()
     rows = _rows(spark, settings)
     while True:
-        query = (
+        writer = (
             rows.writeStream.format("metaq")
             .options(brokers=settings["brokers"], topic=TARGET, checkpointLocation=settings["checkpoint"], **PATIENCE)
             .options(**settings["sink"])
-            .trigger(availableNow=True)
-            .start()
         )
         try:
-            query.awaitTermination()
+            _copy(writer)
         except StreamingQueryException as error:
             print(FAILED + reason_of(str(error)), flush=True)
         else:
             print(DRAINED, flush=True)
         if not sys.stdin.readline():
             return
+
+
+def _copy(writer: DataStreamWriter) -> None:
+    """Copy all there is. Before Spark 4.2, ``availableNow`` would make one micro-batch, with the limit of one."""
+    if ADMISSION_CONTROL.present:
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return
+    query = writer.start()
+    query.processAllAvailable()
+    query.stop()
 
 
 def _session() -> SparkSession:
