@@ -1,9 +1,9 @@
 """The checksum of a message body: CRC-32 with the top bit cleared, so that it is never negative as an int32.
 
-Python code uses zlib's CRC-32, compiled loops the one of ``native_crc``. isal's ``crc32`` is several times faster than
-zlib's on long bodies, but must not be called from the interpreter: on processors with AVX-512 it returns with the upper
-halves of the vector registers in use, and after a single call all SSE instructions of the thread, including the
-interpreter's, stay slower. A producer of 100-byte messages lost a fifth of its speed to that.
+Python code uses zlib's CRC-32, compiled loops the one of ``native_crc``, and the broker that one, too, for blocks of
+many messages. isal's own ``crc32`` must not be called from the interpreter: on processors with AVX-512 it returns with
+the upper halves of the vector registers in use, and after a single call all SSE instructions of the thread, including
+the interpreter's, stay slower. A producer of 100-byte messages lost a fifth of its speed to that.
 """
 
 from __future__ import annotations

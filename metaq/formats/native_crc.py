@@ -1,4 +1,4 @@
-"""Finds a fast CRC-32 for compiled code: the address of a C function, or 0 if there is none.
+"""Finds a fast CRC-32: the address of a C function for compiled code, and the same for Python code.
 
 The isal package exports C functions ``(uint32 seed, const void *bytes, uint64 length) -> uint32``, which are several
 times faster than any table: one for each kind of processor, and ``crc32_gzip_refl``, which calls the best one. On
@@ -16,8 +16,16 @@ import ctypes
 import functools
 import re
 import zlib
+from collections.abc import Callable
+from ctypes import byref, c_char
+from itertools import product
 from pathlib import Path
 from typing import Final
+
+from metaq.model import Buffer
+
+BLOCK_BYTES_MIN: Final = 1 << 13
+"""From how many bytes on a call of the function from Python takes less time than zlib."""
 
 _ANY_PROCESSOR: Final = "crc32_gzip_refl"
 _SSE: Final = "crc32_gzip_refl_by8"
@@ -44,6 +52,27 @@ def crc32_address() -> int:
     return next((address for name in names if (address := _address_of(library, name))), 0)
 
 
+@functools.cache
+def crc32_function() -> Callable[..., int] | None:
+    """Return the function at that address for Python code, ``None`` if there is none.
+
+    It keeps the interpreter's lock: to give it away and wait for it may take longer than the call.
+    """
+    prototype = ctypes.PYFUNCTYPE(ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint64)
+    return prototype(address) if (address := crc32_address()) else None
+
+
+def crc32_of_block(data: Buffer, value: int = 0) -> int:
+    """Return zlib's CRC-32 of ``data``, continued from ``value``: from some KiB on several times as fast as zlib.
+
+    ``data`` that cannot be written, other than ``bytes``, is left to zlib.
+    """
+    function = crc32_function() if len(data) >= BLOCK_BYTES_MIN else None
+    if function is None or (type(data) is memoryview and data.readonly):
+        return zlib.crc32(data, value)
+    return function(value, data if type(data) is bytes else byref(c_char.from_buffer(data)), len(data))
+
+
 def required_crc32() -> int:
     """Return the address as ``crc32_address`` does, for compiled code that requires it.
 
@@ -63,8 +92,9 @@ def _address_of(library: ctypes.CDLL, name: str) -> int:
     except AttributeError:
         return 0
     function.restype, function.argtypes = ctypes.c_uint32, (ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint64)
-    if any(function(0, _PROBE, length) != zlib.crc32(_PROBE[:length]) for length in _PROBE_LENGTHS):
-        return 0
+    for before, length in product((0, 0x9D0F35A1), _PROBE_LENGTHS):
+        if function(before, _PROBE, length) != zlib.crc32(_PROBE[:length], before):
+            return 0
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 

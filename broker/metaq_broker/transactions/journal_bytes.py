@@ -33,6 +33,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from metaq.formats.checksum import crc32
+from metaq.formats.native_crc import crc32_of_block
 from metaq.model import Buffer
 
 _MAGIC: Final = b"MetaQTx"
@@ -118,7 +119,7 @@ def pack_record(lsn: int, durable_lsn: int, kind: int, payload: Sequence[Buffer]
     """Return the header of a record at ``lsn``. ``payload`` is given in parts, which the caller writes behind it."""
     length = checksum = 0
     for part in payload:
-        length, checksum = length + len(part), crc32(part, checksum)
+        length, checksum = length + len(part), crc32_of_block(part, checksum)
     head = _HEAD.pack(_MARK, length, checksum, durable_lsn, kind)
     return head + _U32.pack(_header_checksum(lsn, head))
 
@@ -158,7 +159,7 @@ def read_record(data: Buffer, at: int, lsn: int) -> RawRecord:
     payload = memoryview(data)[start : start + head.length]
     if len(payload) < head.length:
         raise Broken(lsn, f"the record says {head.length} payload bytes, the file has {len(payload)}")
-    if crc32(payload) != head.checksum:
+    if crc32_of_block(payload) != head.checksum:
         raise Broken(lsn, f"the {head.length} payload bytes fail their checksum")
     return RawRecord(lsn, head.durable_lsn, head.kind, payload)
 

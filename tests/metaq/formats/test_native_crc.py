@@ -18,9 +18,11 @@ from metaq.formats import native_crc
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     """Look the function up anew, and again after the test."""
-    native_crc.crc32_address.cache_clear()
+    for cached in (native_crc.crc32_address, native_crc.crc32_function):
+        cached.cache_clear()
     yield
-    native_crc.crc32_address.cache_clear()
+    for cached in (native_crc.crc32_address, native_crc.crc32_function):
+        cached.cache_clear()
 
 
 def test_it_is_zlibs() -> None:
@@ -31,6 +33,19 @@ def test_it_is_zlibs() -> None:
     for length in (0, 1, 3, 20, 99, 511, 4096, 70_001):
         data = random.randbytes(length)
         assert function(0, data, length) == zlib.crc32(data)
+
+
+@pytest.mark.parametrize("isal", ["with isal", "without"])
+def test_blocks_of_any_length_in_any_memory(isal: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if isal == "without":
+        monkeypatch.setitem(sys.modules, "isal", None)
+    random, least = Random(8), native_crc.BLOCK_BYTES_MIN
+    for length in (0, 1, least - 1, least, least + 1, 3 * least + 5):
+        data = random.randbytes(length)
+        known, continued = zlib.crc32(data), zlib.crc32(data, 12345)
+        buffers = (data, bytearray(data), memoryview(data), memoryview(bytearray(b"x" + data))[1:])
+        assert [native_crc.crc32_of_block(each) for each in buffers] == [known] * len(buffers)
+        assert [native_crc.crc32_of_block(each, 12345) for each in buffers] == [continued] * len(buffers)
 
 
 def test_without_isal_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

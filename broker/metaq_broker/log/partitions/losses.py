@@ -31,7 +31,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Final, NamedTuple
 
-from metaq.formats.checksum import crc32
+from metaq.formats.native_crc import crc32_of_block
 from metaq_broker.log.files.durable_ends import KnownEnd
 from metaq_broker.log.files.files import FileHandle, Files
 from metaq_broker.log.files.sealed_files import read_failed_sync, seal, unseal
@@ -137,7 +137,7 @@ def _describes(files: Files, segment: SegmentFile, entries: Sequence[IndexEntry]
         return True
     handle = FileHandle(files, files.open_read(segment.path))
     return any(
-        crc32(handle.pread(b.offset - a.offset, a.offset - segment.start)) == b.span
+        crc32_of_block(handle.pread(b.offset - a.offset, a.offset - segment.start)) == b.span
         for a, b in inside[-_SPANS_COMPARED:]
     )
 

@@ -38,9 +38,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from metaq.formats.checksum import crc32
 from metaq.formats.frames import HEADER_BYTES
 from metaq.formats.message_id import timestamp_ms
+from metaq.formats.native_crc import crc32_of_block
 from metaq.model import OffsetRange
 from metaq_broker.log.partitions.damage import Damage
 from metaq_broker.log.partitions.losses import LostEnd
@@ -122,7 +122,7 @@ class _Examination:
         """Skip the span between two entries if its checksum proves it."""
         span = self._view.read(here.offset, behind.offset - here.offset)
         count = behind.ordinal - here.ordinal
-        if crc32(span) == behind.span:
+        if crc32_of_block(span) == behind.span:
             self._builder.leap(len(span), count, behind.time_ms, behind.span)
             self._intact_at = here.offset
             return True

@@ -31,6 +31,7 @@ from metaq.formats.checksum import crc32
 from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import message_id_at
 from metaq.formats.message_id import timestamp_ms
+from metaq.formats.native_crc import crc32_of_block
 from metaq.model import Buffer
 from metaq_broker.log.files.files import FileHandle, Files, HandleCache
 
@@ -350,7 +351,7 @@ class IndexBuilder:
 
     def advance(self, data: Buffer, count: int, time_ms: int) -> None:
         """Add ``count`` whole messages, ``data``, none of them later than ``time_ms``."""
-        self._span = crc32(data, self._span)
+        self._span = crc32_of_block(data, self._span)
         self.offset += len(data)
         self.ordinal += count
         if time_ms > self.time_ms:
