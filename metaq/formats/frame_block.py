@@ -74,9 +74,12 @@ class FrameBlock:
             return blocks[0]
         ends, start = array("q"), 0
         for block in blocks:
-            ends.extend(start + end for end in block.ends)
-            start += len(block)
-        return cls(bytearray().join(block.data for block in blocks), len(ends), ends)
+            if block.count == 1:
+                ends.append(start + len(block.data))
+            else:
+                ends.extend([start + end for end in block.ends])
+            start += len(block.data)
+        return cls(bytearray().join([block.data for block in blocks]), len(ends), ends)
 
     def __len__(self) -> int:
         return len(self.data)

@@ -76,13 +76,14 @@ class Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class Collected:
-    """The resulting ``records``, ``record_bytes`` in total; ``looked_at`` messages were scanned.
+    """The resulting ``records``: each element has one, or several back to back; there are ``count`` of them.
 
-    ``is_full``: a limit was reached.
+    ``record_bytes``: in total. ``looked_at`` messages were scanned. ``is_full``: a limit was reached.
     """
 
     wanted: Wanted
     records: list[bytes] = field(default_factory=list)
+    count: int = 0
     record_bytes: int = 0
     looked_at: int = 0
     is_full: bool = False
@@ -123,21 +124,22 @@ class QueueRecords:
         """
         at = 0
         messages_max, bytes_max, looked_at_max, tags, condition = into.wanted
-        records, record_bytes, looked_at = into.records, into.record_bytes, into.looked_at
+        records, count, record_bytes, looked_at = into.records, into.count, into.record_bytes, into.looked_at
         for end, message_id, flag, checksum, body in intact(run):
             store_ms = (message_id >> TIME_SHIFT) + EPOCH_MS if message_id >= 0 else known_ms
             record = self._record(flag, body, checksum, ordinal, physical_base + offset + at, store_ms, tags)
             if record is not None and (condition is None or condition(read_record(record).property_map())):
-                if records and record_bytes + len(record) > bytes_max:
+                if count and record_bytes + len(record) > bytes_max:
                     into.is_full = True
                     break
                 records.append(record)
+                count += 1
                 record_bytes += len(record)
             at, ordinal, looked_at = end, ordinal + 1, looked_at + 1
-            if len(records) >= messages_max or looked_at >= looked_at_max:
+            if count >= messages_max or looked_at >= looked_at_max:
                 into.is_full = True
                 break
-        into.record_bytes, into.looked_at = record_bytes, looked_at
+        into.count, into.record_bytes, into.looked_at = count, record_bytes, looked_at
         if not at and not into.is_full:
             next(walk(run, offset, where=where), None)  # raises why the first frame is not intact, unless it is cut
         return at

@@ -49,7 +49,7 @@ from waiting import until
 from metaq.formats.message_id import IdWorker
 from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.formats.rocketmq.properties import write_properties
-from metaq.formats.rocketmq.records import Record, read_record
+from metaq.formats.rocketmq.records import Record, read_records
 from metaq.protocols.remoting.bodies.json_body import JsonBody
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder
@@ -346,7 +346,7 @@ class WaitingBroker:
 
     def records(self, topic: str = "t", queue: int = 0) -> list[Record]:
         batch = self.store.read(topic, queue, self.store.min_offset(topic, queue), 10_000, 1 << 30)
-        return [] if isinstance(batch, Refusal) else [read_record(each) for each in batch.records]
+        return [] if isinstance(batch, Refusal) else list(read_records(batch.records))
 
     def bodies(self, topic: str = "t", queue: int = 0) -> list[bytes]:
         return [each.body for each in self.records(topic, queue)]

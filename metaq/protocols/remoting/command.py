@@ -26,9 +26,9 @@ class Codec(IntEnum):
     BINARY = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RemotingCommand:
-    """A request or a response.
+    """A request or a response. It is never changed; frozen it would take four times as long to make.
 
     ``code`` is the ``CODE`` of a header or a ``ResponseCode``; any number is allowed. ``ext`` has the header's own
     fields as text (Java: ``extFields``), without fields that are null. ``opaque`` is a signed 32-bit number.

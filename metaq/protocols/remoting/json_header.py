@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from metaq.errors import ProtocolError
-from metaq.protocols.remoting.command import Codec, RemotingCommand
+from metaq.protocols.remoting.command import RemotingCommand
 
 OPENINGS_MAX: Final = 65_536
 """Most opening braces and brackets in one header. A header has two objects; further braces are in texts, such as
@@ -25,6 +25,7 @@ QUOTES_MAX: Final = 262_144
 
 _SHORT_ESCAPES: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _ESCAPED: Final = re.compile('[\x00-\x1f"\\\\\x7f-\x9f\u2028\u2029]')
+_NUMBERS: Final = ("code", "opaque", "flag", "version")
 _INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
 
 
@@ -69,16 +70,16 @@ def read_json(header: bytes, body: bytes) -> RemotingCommand:
     """
     fields = _load(header)
     language, remark = fields.get("language"), fields.get("remark")
+    code, opaque, flag, version = _numbers(fields, header)
     return RemotingCommand(
-        code=_number(fields, "code", 0, header),
-        ext=_ext(fields.get("extFields"), header),
-        body=body,
-        opaque=_number(fields, "opaque", 0, header),
-        flag=_number(fields, "flag", 0, header),
-        remark=None if remark is None else _text(remark),
-        language="" if language is None else _text(language),
-        version=_number(fields, "version", 0, header),
-        codec=Codec.JSON,
+        code,
+        _ext(fields.get("extFields"), header),
+        body,
+        opaque,
+        flag,
+        None if remark is None else _text(remark),
+        "" if language is None else _text(language),
+        version,
     )
 
 
@@ -120,12 +121,19 @@ def _decoded(text: str) -> Any:
     return value if end == len(text) else _DECODER.decode(text)
 
 
-def _number(fields: dict[str, Any], name: str, default: int, header: bytes) -> int:
+def _numbers(fields: dict[str, Any], header: bytes) -> list[int]:
+    """Return the fields of ``_NUMBERS``, 0 for those that are missing."""
+    numbers = list(map(fields.get, _NUMBERS))
+    for name, value in zip(_NUMBERS, numbers, strict=True):
+        if type(value) is not int or not _INT32_MIN <= value <= _INT32_MAX:
+            return [_number(fields, name, header) for name in _NUMBERS]
+    return numbers
+
+
+def _number(fields: dict[str, Any], name: str, header: bytes) -> int:
     value = fields.get(name)
-    if type(value) is int and _INT32_MIN <= value <= _INT32_MAX:
-        return value
     if value is None:
-        return default
+        return 0
     if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) <= 11:
         value = int(value)
     if not isinstance(value, int) or not _INT32_MIN <= value <= _INT32_MAX:

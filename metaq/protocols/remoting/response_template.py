@@ -21,11 +21,11 @@ class ResponseTemplate:
         header = write_json(command).decode().replace("%", "%%")
         self._header = header.replace("\\u0000", "%s").replace(_OPAQUE, _OPAQUE.replace("0", "%d"))
 
-    def frame(self, opaque: int, values: tuple[object, ...], body: Sequence[bytes] = ()) -> bytes:
-        """Return the frame of the response to request ``opaque``; the parts of ``body`` are joined.
+    def frame(self, opaque: int, values: tuple[object, ...], body: bytes = b"") -> bytes:
+        """Return the frame of the response to request ``opaque``.
 
         The values of the fields are numbers, or texts of printable ASCII characters without quotation marks and
         backslashes: they are not escaped.
         """
         header = (self._header % (*values, opaque)).encode()
-        return b"".join((frame_head(len(header), sum(map(len, body))), header, *body))
+        return b"".join((frame_head(len(header), len(body)), header, body))

@@ -11,7 +11,7 @@ from metaq_broker.testing import Fault, FaultyFiles
 from remoting_brokers import until
 from test_hostile_requests import FrontEnd, base
 
-from metaq.formats.rocketmq.records import read_record
+from metaq.formats.rocketmq.records import read_records
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.offsets import UpdateConsumerOffset
 from metaq.protocols.remoting.headers.pulls import QueryMessage
@@ -49,7 +49,7 @@ async def commit_offset(front_end: FrontEnd, offset: int) -> RemotingCommand:
 
 def bodies(front_end: FrontEnd) -> list[str]:
     batch = front_end.server.store.read("t", 0, 0, 1000, 1 << 20)
-    return [read_record(each).body.decode() for each in batch.records]  # type: ignore[union-attr]
+    return [each.body.decode() for each in read_records(batch.records)]  # type: ignore[union-attr]
 
 
 async def found(front_end: FrontEnd, key: str) -> bool:

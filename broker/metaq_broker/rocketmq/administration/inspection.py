@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from metaq.errors import MetaqError
-from metaq.formats.rocketmq.records import read_record
+from metaq.formats.rocketmq.records import read_records
 from metaq.formats.rocketmq.tags import tag_hash
 from metaq.model import Address
 from metaq.protocols.remoting.bodies.administration import (
@@ -196,16 +196,14 @@ class InspectionRequests:
             found = self._store.read(topic, queue, offset, min(count, 64), READ_BYTES)
             if not isinstance(found, ReadRecords) or not found.records:
                 return
-            for raw in found.records:
-                record = read_record(raw)
-                if record is not None:
-                    tag = record.property_map().get("TAGS")
-                    yield QueueEntry(
-                        physic_offset=record.physical_offset,
-                        physic_size=len(raw),
-                        tags_code=tag_hash(tag) if tag else 0,
-                    )
-            offset, count = found.next_offset, count - len(found.records)
+            for record in read_records(found.records):
+                tag = record.property_map().get("TAGS")
+                yield QueueEntry(
+                    physic_offset=record.physical_offset,
+                    physic_size=record.size,
+                    tags_code=tag_hash(tag) if tag else 0,
+                )
+            offset, count = found.next_offset, count - found.messages
 
     # ---- removing
 

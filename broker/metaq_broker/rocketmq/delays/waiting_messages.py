@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from metaq.formats.rocketmq.properties import BYTES_MAX, NAME_END, PAIR_END, parse_properties
-from metaq.formats.rocketmq.records import Record, read_record
+from metaq.formats.rocketmq.records import Record, read_records
 from metaq.protocols.remoting.headers.sends import SendMessage
 from metaq_broker.log.engine.outcomes import PartitionEmpty, PartitionUnknown, Refusal, TooLarge, TopicUnknown
 from metaq_broker.rocketmq.messages.message_store import (
@@ -118,7 +118,7 @@ def read_waiting(
         store.when_numbered(found, lambda _refusal: wake())
     if isinstance(found, Refusal):
         return found
-    return [read_record(record) for record in found.records], found.next_offset
+    return list(read_records(found.records)), found.next_offset
 
 
 class StoreMoves:

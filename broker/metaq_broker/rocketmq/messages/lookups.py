@@ -14,14 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from metaq.formats.checksum import crc32
 from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import attribute_span
 from metaq.formats.rocketmq.properties import KEYS, UNIQ_KEY
-from metaq.formats.rocketmq.records import Record, encode_record, read_record
+from metaq.formats.rocketmq.records import Record, encode_record, read_records
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.pulls import QueryMessage, QueryMessageResponse
@@ -201,10 +201,9 @@ class LookupRequests:
             await asyncio.sleep((PAUSE_SHARE - 1) * (loop.time() - began))
 
 
-def _entries(topic: str, records: Iterable[bytes]) -> Iterator[bytes]:
+def _entries(topic: str, records: bytes) -> Iterator[bytes]:
     seed = topic_seed(topic)
-    for data in records:
-        record = read_record(data)
+    for record in read_records(records):
         for value in _KEYS.findall(record.properties):
             for key in value.split(b" "):
                 if key:

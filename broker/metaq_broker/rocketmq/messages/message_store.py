@@ -105,15 +105,17 @@ OnFrames = Callable[[str, int, int, FrameBlock, Sequence[int] | None, int], None
 
 
 class ReadRecords(NamedTuple):
-    """The result of a read: ``records`` as in the body of a pull, and the next queue offset.
+    """The result of a read: ``records`` back to back, as in the body of a pull, and the next queue offset.
 
-    The queue has offsets from ``min_offset`` to below ``max_offset``. ``looked_at`` messages were scanned.
+    The queue has offsets from ``min_offset`` to below ``max_offset``. ``looked_at`` messages were scanned,
+    ``messages`` of them are in ``records``.
     """
 
-    records: list[bytes]
+    records: bytes
     next_offset: int
     min_offset: int
     max_offset: int
+    messages: int = 0
     looked_at: int = 0
 
 
@@ -240,7 +242,7 @@ class MessageStore:
             return log
         first, end = first_ordinal(log), log.durable_ordinal
         if not first <= queue_offset < end:
-            return ReadRecords([], queue_offset, first, end)
+            return ReadRecords(b"", queue_offset, first, end)
         try:
             return self._read(log, queue_offset, Wanted(messages_max, bytes_max, looked_at_max, tags, condition))
         except (OSError, CorruptFrame) as error:
@@ -280,7 +282,8 @@ class MessageStore:
         if collected.looked_at:
             records.frame_bytes = (offset - began) // collected.looked_at + 1
         self._ordinals.remember(log, ordinal, offset)
-        return ReadRecords(collected.records, ordinal, first_ordinal(log), log.durable_ordinal, collected.looked_at)
+        body, first, end = b"".join(collected.records), first_ordinal(log), log.durable_ordinal
+        return ReadRecords(body, ordinal, first, end, collected.count, collected.looked_at)
 
     def stored(
         self, topic: str, queue: int, queue_offset: int, messages_max: int, bytes_max: int
@@ -293,7 +296,7 @@ class MessageStore:
         log = self._log(topic, queue)
         if isinstance(log, Refusal):
             return log
-        nothing = ReadRecords([], queue_offset, first_ordinal(log), log.durable_ordinal)
+        nothing = ReadRecords(b"", queue_offset, first_ordinal(log), log.durable_ordinal)
         if not nothing.min_offset <= queue_offset < nothing.max_offset:
             return nothing
         try:
@@ -373,7 +376,7 @@ class MessageStore:
             return StorageFailed(str(error))
         if isinstance(batch, Refusal):
             return batch
-        record = read_record(batch.records[0]) if batch.records else None
+        record = read_record(batch.records) if batch.records else None
         return record if record and record.physical_offset == physical_offset else NothingAt(physical_offset)
 
     # ---- positions
@@ -500,9 +503,9 @@ class _Unit:
         offsets = [base + first, *(base + first + end for end in self.frames.ends[:-1])]
         at = 0
         for frames, done in self._sends:
-            own = offsets[at : at + frames.count]
-            _call(done, StoredBatch(self._queue, ordinal + at, own, ids.first_ms, host))
-            at += frames.count
+            count = frames.count
+            _call(done, StoredBatch(self._queue, ordinal + at, offsets[at : at + count], ids.first_ms, host))
+            at += count
         loop.call_soon(self._report, offsets)  # listeners are called when the answers have left
 
     def _report(self, offsets: Sequence[int] | None) -> None:

@@ -69,12 +69,13 @@ def _put_places(record, fields, ordinal, physical_offset, store_ms, host):
 
 
 def _records(
-    run, offset, ordinal, physical_base, known_ms, magic, queue_id, ends, out, sizes, made_before, bytes_before, limits
+    run, offset, ordinal, physical_base, known_ms, magic, queue_id, ends, out, made_before, bytes_before, limits
 ):
-    """Make records of the frames of ``run`` into ``out``; return (bytes passed, records made, why it ended).
+    """Make records of the frames of ``run`` into ``out``; return (bytes passed, records made, their bytes, why it
+    ended).
 
-    ``ends``: the broker's address, and behind it what a record has for its topic. ``sizes``: of the records.
-    ``limits``: records to make, bytes of records with ``bytes_before``, address of the CRC-32.
+    ``ends``: the broker's address, and behind it what a record has for its topic. ``limits``: records to make, bytes
+    of records with ``bytes_before``, address of the CRC-32.
     """
     source, total, target, space = run.ctypes.data, run.size, out.ctypes.data, out.size
     host, topic, topic_bytes = ends.ctypes.data, ends.ctypes.data + HOST_BYTES, ends.size - HOST_BYTES
@@ -83,34 +84,34 @@ def _records(
     while made < count_max:
         body = at + HEADER_BYTES
         if body > total:
-            return at, made, RUN_ENDS
+            return at, made, used, RUN_ENDS
         length = np.int64(big_endian(source + at, np.int32))
         end = body + length
         if end > total:
-            return at, made, RUN_ENDS
+            return at, made, used, RUN_ENDS
         flag = big_endian(source + at + 16, np.int32)
         if length < 4 or flag & STORED_FORM != STORED_FORM:
-            return at, made, IS_UNUSUAL
+            return at, made, used, IS_UNUSUAL
         checksum = call_crc32(crc32, NOTHING, source + body, length) & CHECKSUM_MASK
         payload = body + 4 + np.int64(big_endian(source + body, np.int32))
         if checksum != big_endian(source + at + 4, np.uint32) or payload < body + 4 or payload > end:
-            return at, made, IS_UNUSUAL
+            return at, made, used, IS_UNUSUAL
         tag_end = body + 4
         while tag_end < payload and byte_at(source + tag_end) != SEPARATOR:
             tag_end += 1
         properties = tag_end + HEAD_BYTES_MIN
         properties_bytes, body_bytes = payload - properties, end - payload
         if properties_bytes < 0 or properties_bytes > BYTES_MAX or byte_at(source + tag_end + 1) != KIND_IPV4:
-            return at, made, IS_UNUSUAL
+            return at, made, used, IS_UNUSUAL
         size = RECORD_FRONT_BYTES + body_bytes + topic_bytes + 2 + properties_bytes
         if made_before + made > 0 and bytes_before + used + size > bytes_max:
-            return at, made, IS_FULL
+            return at, made, used, IS_FULL
         record = target + used
         fields = record + RECORD_FRONT_BYTES
         if used + size + RECORD_FRONT_BYTES > space:
-            return at, made, RUN_ENDS if made else IS_UNUSUAL
+            return at, made, used, RUN_ENDS if made else IS_UNUSUAL
         if not _decode_fields(source + tag_end + 2, fields) or byte_at(fields + 7) & HOSTS:
-            return at, made, IS_UNUSUAL
+            return at, made, used, IS_UNUSUAL
         message_id = big_endian(source + at + 8, np.int64)
         store_ms = (message_id >> TIME_SHIFT) + EPOCH_MS if message_id >= 0 else known_ms
         put_big_endian(record, np.int32(size))
@@ -125,13 +126,12 @@ def _records(
         behind += body_bytes + topic_bytes
         put_big_endian(behind, np.uint16(properties_bytes))
         copy(behind + 2, source + properties, properties_bytes)
-        sizes[made] = size
         at, made, used = end, made + 1, used + size
-    return at, made, IS_FULL
+    return at, made, used, IS_FULL
 
 
 records = compiled(
     _records,
-    "Tuple((int64, int64, int64))(Array(uint8, 1, 'C', readonly=True), int64, int64, int64, int64, int64, int64, "
-    "uint8[::1], uint8[::1], int64[::1], int64, int64, int64[::1])",
+    "Tuple((int64, int64, int64, int64))(Array(uint8, 1, 'C', readonly=True), int64, int64, int64, int64, int64, "
+    "int64, uint8[::1], uint8[::1], int64, int64, int64[::1])",
 )

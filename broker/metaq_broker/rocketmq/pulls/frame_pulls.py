@@ -92,7 +92,7 @@ def _as_pull(asked: PullFrames) -> PullMessage:
 def _without_messages(command: RemotingCommand, asked: PullFrames, found: ReadRecords | Refusal) -> RemotingCommand:
     """Return the response where there are no messages, with why."""
     if isinstance(found, PartitionEmpty):
-        found = ReadRecords([], 0, 0, 0)
+        found = ReadRecords(b"", 0, 0, 0)
     if isinstance(found, Refusal):
         refused = worded(asked.topic, asked.queue_id, found)
         return command.reply(refused.code, remark=refused.remark)

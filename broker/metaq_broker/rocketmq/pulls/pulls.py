@@ -281,10 +281,10 @@ class _Pull:
         """Return the response, ``None`` if it was sent already."""
         command, offset = self.call.request, self._offset
         if isinstance(found, NumberPending):  # the time is up just before it has one
-            found = ReadRecords([], offset, 0, offset)
+            found = ReadRecords(b"", offset, 0, offset)
         if isinstance(found, PartitionEmpty):
             code = ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
-            return self._reply(code, "NO_MESSAGE_IN_QUEUE", 0, ReadRecords([], 0, 0, 0))
+            return self._reply(code, "NO_MESSAGE_IN_QUEUE", 0, ReadRecords(b"", 0, 0, 0))
         if isinstance(found, Refusal):
             refused = worded(self.asked.topic, self.asked.queue_id, found)
             return command.reply(refused.code, remark=refused.remark)
@@ -307,8 +307,7 @@ class _Pull:
         return self._reply(ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset, found)
 
     def _count(self, found: ReadRecords) -> None:
-        records, asked = found.records, self.asked
-        self._pulls.count(asked.topic, asked.consumer_group, len(records), sum(map(len, records)))
+        self._pulls.count(self.asked.topic, self.asked.consumer_group, found.messages, len(found.records))
 
     def _reply(self, code: int, status: str, next_offset: int, found: ReadRecords) -> RemotingCommand:
         self._count(found)
@@ -316,4 +315,4 @@ class _Pull:
         ext = {**_BROKER, **dict(zip(_OFFSETS, values, strict=True))}
         if self.call.request.version >= NEW_CLIENTS_FROM:
             ext |= {"topicSysFlag": self._pulls.topic_flags(self.asked.topic), "groupSysFlag": "0"}
-        return self.call.request.reply(code, ext, b"".join(found.records), status)
+        return self.call.request.reply(code, ext, found.records, status)

@@ -232,7 +232,7 @@ class Sends:
                     return None
         head = encode_head(header.flag, header.sys_flag, send.born_timestamp, born, times)
         frame = encode_stored(tag_of(properties), head, properties, command.body)
-        self._groups.add(header.topic, send.queue, FrameBlock.of((frame,)), send.stored)
+        self._groups.add(header.topic, send.queue, FrameBlock(frame, 1), send.stored)
         return None
 
     def _is_marked(self, header: SendMessage, properties: str) -> bool:

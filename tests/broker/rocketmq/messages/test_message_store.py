@@ -31,7 +31,7 @@ from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import encode_body, encode_frame
 from metaq.formats.message_id import IdWorker
 from metaq.formats.rocketmq.hosts import host_bytes
-from metaq.formats.rocketmq.records import Record, read_record
+from metaq.formats.rocketmq.records import Record, read_records
 from metaq.model import Message
 
 SYSTEM = (
@@ -86,7 +86,7 @@ class Opened:
 
     def bodies(self, offset: int = 0, **more: object) -> list[bytes]:
         """Read what is there; return the bodies."""
-        return [read_record(record).body for record in self.read(offset, **more).records]
+        return [record.body for record in read_records(self.read(offset, **more).records)]
 
 
 def play_with_damage(
@@ -148,7 +148,7 @@ def test_units_have_dense_offsets_and_ids_that_lead_back(tmp_path: Path) -> None
         found = [opened.store.find(each) for each in physical]
         assert [each.body for each in found if isinstance(each, Record)] == [b"one", b"two", b"three", b"other queue"]
         batch = opened.read()
-        records = [read_record(each) for each in batch.records]
+        records = list(read_records(batch.records))
         assert records == found[:3]
         assert [each.queue_offset for each in records] == [0, 1, 2]
         assert [each.physical_offset for each in records] == physical[:3]
@@ -181,7 +181,7 @@ def test_a_partition_that_only_metaq_knows_is_numbered_before_it_is_read(tmp_pat
     async def scenario(opened: Opened) -> None:
         await opened.put(b"from MetaQ", "tea")
         assert await opened.numbered(opened.store.read("t", 0, 0, 10, 1000)) is None
-        (record,) = map(read_record, opened.read().records)
+        (record,) = read_records(opened.read().records)
         assert (record.body, record.property_map()) == (b"from MetaQ", {"TAGS": "tea"})
         assert opened.store.find(record.physical_offset) == record
 
@@ -230,7 +230,7 @@ def test_outside_the_queue_there_is_nothing(tmp_path: Path) -> None:
     async def scenario(opened: Opened) -> None:
         await opened.send(b"one")
         for offset in (-1, 1, 7):
-            assert opened.read(offset) == ReadRecords([], offset, 0, 1)
+            assert opened.read(offset) == ReadRecords(b"", offset, 0, 1)
         assert opened.store.min_offset("t", 2) == opened.store.max_offset("t", 2) == 0
         for wrong in (-1, 2 << 40, 7, 1 << 62):
             assert opened.store.find(wrong) == NothingAt(wrong)
@@ -243,7 +243,7 @@ def test_tags_and_bounded_looks(tmp_path: Path) -> None:
         for number in range(10):
             await opened.send(*[b"%d" % number] * 100, tag="even" if number % 2 == 0 else "odd")
         batch = opened.read(0, 1000, tags={b"odd"})
-        assert [read_record(each).queue_offset for each in batch.records] == [
+        assert [each.queue_offset for each in read_records(batch.records)] == [
             *range(100, 200),
             *range(300, 400),
             *range(500, 600),
@@ -262,7 +262,7 @@ def test_a_condition_picks_messages_of_both_systems(tmp_path: Path) -> None:
         await opened.put(b"put", "odd")
         await opened.put(b"put")
         batch = opened.read(0, condition=lambda properties: properties.get("TAGS") == "odd")
-        assert [read_record(each).queue_offset for each in batch.records] == [1, 3, 4]
+        assert [each.queue_offset for each in read_records(batch.records)] == [1, 3, 4]
         assert (batch.next_offset, batch.looked_at) == (6, 6)
 
     play(tmp_path, scenario)
@@ -307,7 +307,7 @@ def test_damage_is_not_served(tmp_path: Path) -> None:
     async def after(opened: Opened) -> None:
         assert opened.bodies() == [b"message 0"]
         batch = opened.read(1)
-        assert [read_record(each).queue_offset for each in batch.records] == [2], "one wrong frame costs one frame"
+        assert [each.queue_offset for each in read_records(batch.records)] == [2], "one wrong frame costs one frame"
         assert batch.next_offset == 3
 
     play_with_damage(tmp_path, 3, {1}, after)
