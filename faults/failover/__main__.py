@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = console.parser("faults.failover", "Break a pair of brokers, and look for lost messages.")
-    parser.add_argument("--rounds", type=count, default=46, help="faults, default %(default)s: every kind twice")
+    parser.add_argument("--rounds", type=count, default=48, help="faults, default %(default)s: every kind twice")
     parser.add_argument("--session-ms", type=count, default=2000, help="sessionMs of the pair, default %(default)s")
     parser.add_argument("--only", default="", help="only faults whose name contains this text")
     parser.add_argument("--no-network", action="store_true", help="no network namespaces, so no cuts")

@@ -169,22 +169,38 @@ def _shorten_slave(stage: Stage, master: Member) -> None:
     slave.start()
 
 
-def _flip_bit_of_slave(stage: Stage, master: Member) -> None:
-    """In a body, which has a checksum; the message id in a MetaQ header has none, and a bit of it may go unnoticed."""
-    slave = stage.pair.other(master)
-    slave.kill()
-    for partition in sorted(slave.data.glob("*-[0-9]")):
+def _flip_bits(stage: Stage, member: Member) -> None:
+    """Flip a bit in one message of each partition, among those that both members have.
+
+    In a body, which has a checksum; the message id in a MetaQ header has none, and a bit of it may go unnoticed.
+    """
+    for partition in sorted(member.data.glob("*-[0-9]")):
         newest = max(partition.glob("*.meta"))
         content = bytearray(newest.read_bytes())
-        at = 0
-        while at + HEADER_BYTES < len(content):
-            end = at + HEADER_BYTES + unpack_header(content, at)[0]
-            if end > len(content) // 2:
-                content[at + HEADER_BYTES] ^= 0x10
-                newest.write_bytes(content)
-                break
-            at = end
+        bodies, at = [], 0
+        while at + HEADER_BYTES < len(content) // 2:
+            length = unpack_header(content, at)[0]
+            bodies += [at + HEADER_BYTES] if length else []
+            at += HEADER_BYTES + length
+        if bodies:
+            content[stage.random.choice(bodies)] ^= 1 << stage.random.randrange(8)
+            newest.write_bytes(content)
+
+
+def _flip_bit_of_slave(stage: Stage, master: Member) -> None:
+    slave = stage.pair.other(master)
+    slave.kill()
+    _flip_bits(stage, slave)
     slave.start()
+
+
+def _flip_bit_of_lone_master(stage: Stage, master: Member) -> None:
+    """The slave, which has what is damaged, is back at the end."""
+    stage.pair.other(master).kill()
+    stage.pair.wait_alone(master)
+    master.kill()
+    _flip_bits(stage, master)
+    master.start()
 
 
 def _put_slave_back(stage: Stage, master: Member) -> None:
@@ -251,6 +267,7 @@ FAULTS: Final = (
     Fault("slave emptied", _empty_slave, limit=Limit.KILL),
     Fault("slave's files shortened", _shorten_slave, limit=Limit.KILL),
     Fault("a bit of the slave's files flipped", _flip_bit_of_slave, limit=Limit.KILL),
+    Fault("slave killed, a bit of the master's files flipped", _flip_bit_of_lone_master, _start),
     Fault("slave's folder put back", _put_slave_back, limit=Limit.KILL),
     Fault("slave damaged, kill -9 of the master", _damage_and_kill, _start, stops=True),
     Fault("slave's disk full", _fill("slave"), _free, Limit.KILL, Needs.DISKS),

@@ -138,7 +138,7 @@ class Pair:
         return max(found, key=lambda one: one[0])[1] if found else None
 
     def wait_whole(self) -> Member:
-        """Return the master, once both members are in sync.
+        """Return the master, once both members are in sync and it has no damage that the other one heals.
 
         Raises:
             BrokerTrouble: They are not within ``PATIENCE_S``.
@@ -147,13 +147,21 @@ class Pair:
         while time.monotonic() < end:
             stats = {each: each.stats() for each in self.members}
             for each, said in stats.items():
-                is_master = said.get("role") == "master" and "," in said.get("in_sync", "")
+                is_master = said.get("role") == "master" and "," in said.get("in_sync", "") and "trouble" not in said
                 there = stats[self.other(each)]
                 if is_master and there.get("role") == "in_sync_slave" and there["epoch"] == said["epoch"]:
                     return each
             time.sleep(0.05)
         tails = [line for each in self.members for line in (f"-- {each.name}", *each.log_tail())]
         raise BrokerTrouble("\n".join(["the pair is not whole again:", str([*stats.values()]), *tails]))
+
+    def wait_alone(self, master: Member) -> None:
+        """Return when ``master`` goes on alone. Raises ``BrokerTrouble``."""
+        end = time.monotonic() + PATIENCE_S
+        while (said := master.stats()).get("role") != "master" or "," in said.get("in_sync", ","):
+            if time.monotonic() > end:
+                raise BrokerTrouble(f"{master.name} does not go on alone: {said}")
+            time.sleep(0.05)
 
     def wait_equal(self) -> None:
         """Return when both copies are the same bytes. Raises ``BrokerTrouble``."""

@@ -232,7 +232,8 @@ class Accidents:
         zookeeper = self._all.zookeeper
         if zookeeper.stored is None or self.zookeeper_was_put_back:
             return False
-        healthy = {each.disk.file.uuid for each in self._all.members if each is not member and not each.lost_data}
+        others = [each for each in self._all.members if each is not member]
+        healthy = {each.disk.file.uuid for each in others if not each.lost_data and not each.disk.is_damaged}
         sets = [zookeeper.stored.record.in_sync, *(each.record.in_sync for each in zookeeper.pending)]
         return all(each & healthy for each in sets)
 
@@ -243,6 +244,26 @@ class Accidents:
             member.disk.lose_end(self._random)
             member.lost_data = True
             self._disk_was_put_back = True
+            self._start_again(member)
+
+    def _damage_record(self) -> None:
+        """Damage one acknowledged record that all others have, whoever is in the set."""
+        member = self._master_or_any()
+        others = [each for each in self._all.members if each is not member]
+        if any(each.lost_data or each.disk.is_damaged for each in self._all.members):
+            return
+        found = [
+            (stream, offset)
+            for (name, incarnation), records in self._all.checker.acknowledged.items()
+            if name.startswith("t-") and (stream := member.disk.streams.get(name)) is not None
+            if stream.origin.incarnation == incarnation
+            for offset, record in records.items()
+            if all(each.disk.has(name, record) for each in (member, *others))
+        ]
+        if found:
+            stream, offset = self._random.choice(found)
+            member.kill(power=True, reason=f"its record at {offset} is damaged")
+            stream.damaged.add(offset)
             self._start_again(member)
 
     def _empty_disk(self) -> None:
@@ -330,6 +351,7 @@ _WEIGHTED: tuple[tuple[Callable[[Accidents], None], int], ...] = (
     (Accidents._fail_syncs, 4),
     (Accidents._empty_disk, 3),
     (Accidents._shorten_file, 4),
+    (Accidents._damage_record, 6),
     (Accidents._put_disk_back, 10),
     (Accidents._switch, 3),
     (Accidents._leave, 1),

@@ -146,6 +146,8 @@ class Checker:
         master = next(each for each in members if each.core is not None and each.core.role is PairRole.MASTER)
         self._has_all_acknowledged(master)
         for name, stream in master.disk.streams.items():
+            if stream.lost:
+                raise Violation(1, f"{master.name} has lost what another member had in {name}: {sorted(stream.lost)}")
             for record in stream.records:
                 self._see(master, name, record)
             ids = [record.message_id for record in stream.records]

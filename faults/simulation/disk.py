@@ -27,13 +27,18 @@ class StoredRecord(NamedTuple):
 
 @dataclass(slots=True)
 class DiskStream:
-    """``durable``: how many of the records survive a power cut. ``indexed``: how many the index counts."""
+    """``durable``: how many of the records survive a power cut. ``indexed``: how many the index counts.
+
+    ``damaged``: offsets of records that this disk has damaged; ``lost``: of those that were damaged at the leader.
+    """
 
     origin: StreamOrigin
     epochs: Epochs = ()
     records: list[StoredRecord] = field(default_factory=list)
     durable: int = 0
     indexed: int = 0
+    damaged: set[int] = field(default_factory=set)
+    lost: set[int] = field(default_factory=set)
 
     @property
     def end(self) -> int:
@@ -61,8 +66,21 @@ class DiskStream:
     def between(self, offset: int, end: int) -> list[StoredRecord]:
         return self.records[self.count_before(offset) : self.count_before(end)]
 
+    def cut(self, end: int) -> None:
+        del self.records[self.count_before(end) :]
+        self.durable = min(self.durable, len(self.records))
+        self.damaged = {offset for offset in self.damaged if offset < end}
+        self.lost = {offset for offset in self.lost if offset < end}
+
     def copy(self) -> DiskStream:
-        return replace(self, records=list(self.records))
+        return replace(self, records=list(self.records), damaged=set(self.damaged), lost=set(self.lost))
+
+
+class Run(NamedTuple):
+    """Records on their way to a follower, and the offsets of those that are damaged at the leader."""
+
+    records: list[StoredRecord]
+    lost: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +113,15 @@ class Disk:
         self.slowness = 1
 
     def facts(self) -> dict[str, StreamFacts]:
-        return {name: StreamFacts(each.origin, each.end, each.epochs) for name, each in self.streams.items()}
+        """Of a member that follows: its streams end before their first damage."""
+        return {
+            name: StreamFacts(each.origin, min({each.end} | each.damaged), each.epochs)
+            for name, each in self.streams.items()
+        }
+
+    @property
+    def is_damaged(self) -> bool:
+        return any(each.damaged for each in self.streams.values())
 
     @property
     def is_blank(self) -> bool:
@@ -115,6 +141,8 @@ class Disk:
         for name, start in streams.items():
             if name not in self.streams:
                 self.streams[name] = DiskStream(start.origin)
+            elif damaged := self.streams[name].damaged:  # the leader has it, and sends it again
+                self.finish_cut(Cut({name: min(damaged)}))
             self.streams[name].epochs = tuple(start.epochs)
 
     def store_intention(self, cut: Cut) -> None:
@@ -131,8 +159,7 @@ class Disk:
             if stream is not None and end is None:
                 del self.streams[name]
             elif stream is not None and end is not None:
-                del stream.records[stream.count_before(end) :]
-                stream.durable = min(stream.durable, len(stream.records))
+                stream.cut(end)
 
     def cut_index(self, cut: Cut) -> None:
         for name in cut.ends:
@@ -153,6 +180,13 @@ class Disk:
                 first = 0 if end is None else stream.count_before(end)
                 tails += [(name, record) for record in stream.records[first:]]
         return tails
+
+    def has(self, name: str, record: StoredRecord) -> bool:
+        """Whether a stream has this record durably and undamaged."""
+        stream = self.streams.get(name)
+        if stream is None or record.offset in stream.damaged | stream.lost:
+            return False
+        return record in stream.records[: stream.durable]
 
     # ---- what happens to it
 

@@ -145,7 +145,8 @@ class History:
         master = self._master()
         if master is None or master.core is None or master.serving is None or not master.serving.gate_is_open:
             return False
-        return len(master.core.in_sync) == len(self._members)
+        is_whole = len(master.core.in_sync) == len(self._members)
+        return is_whole and not any(member.disk.is_damaged for member in self._members)
 
     def _is_quiet(self) -> bool:
         master = self._master()

@@ -17,7 +17,7 @@ from metaq_broker.replication.pair.messages import PairMessage, StreamRun
 
 from faults.simulation.broker import JOURNAL, ROWS, Serving
 from faults.simulation.checker import Checker
-from faults.simulation.disk import Cut, Disk, DiskStream, StoredRecord
+from faults.simulation.disk import Cut, Disk, DiskStream, Run, StoredRecord
 from faults.simulation.events import Schedule, between
 from faults.simulation.network import Network
 from faults.simulation.zookeeper import Proposal, StoredVersion, ZooKeeper
@@ -102,8 +102,9 @@ class SimulatedMember:
             kept = kept[kept.index(self.core.registered_boot) :]
         boot = f"{len(file.boots) + self.run}-{self._random.getrandbits(32):08x}"
         disk.store_file(boots=(*kept, boot))
+        unfit = disk.unfit or ("a record is damaged" if disk.is_damaged else None)
         identity = PairIdentity(
-            file.uuid, self.name, disk.file.boots, disk.file.promised, disk.file.seen, disk.is_blank, disk.unfit
+            file.uuid, self.name, disk.file.boots, disk.file.promised, disk.file.seen, disk.is_blank, unfit
         )
         self._stop_serving()
         self.core = self._all.core(identity, disk.facts(), self._all.settings)
@@ -419,11 +420,13 @@ class SimulatedMember:
         self._all.network.send(self.number, action.link, action.message)
 
     def _send_run(self, action: actions.SendRun) -> None:
-        records = self.disk.streams[action.stream].between(action.offset, action.end)
+        stream = self.disk.streams[action.stream]
+        records, damaged = stream.between(action.offset, action.end), stream.damaged | stream.lost
         size = between(self._random, 1, 8)
         for first in range(0, len(records), size):
-            run = records[first : first + size]
-            message = StreamRun(action.epoch, action.stream, run[0].offset, run[-1].end, run)
+            part = records[first : first + size]
+            run = Run(part, frozenset(each.offset for each in part if each.offset in damaged))
+            message = StreamRun(action.epoch, action.stream, part[0].offset, part[-1].end, run)
             self._all.network.send(self.number, action.link, message)
 
     def _close_link(self, action: actions.CloseLink) -> None:
@@ -457,6 +460,11 @@ class SimulatedMember:
 
     def _begin_epoch(self, action: actions.BeginEpoch) -> None:
         self._appends_wait = []
+        if self.serving is None:
+            for name, stream in self.disk.streams.items():
+                if stream.damaged:  # the core knows it up to the damage
+                    self.feed(events.BytesWritten(name, stream.end))
+                    self.feed(events.BytesSynced(name, stream.durable_end))
         starts = {name: stream.end for name, stream in self.disk.streams.items()}
         self._after_disk(None, self._epoch_begun, action.epoch, starts)
 
@@ -492,9 +500,10 @@ class SimulatedMember:
         if self.disk.is_full:
             self.feed(events.DiskFailed("no space"))
             return
-        assert isinstance(action.run, list)
-        for record in action.run:
+        assert isinstance(action.run, Run)
+        for record in action.run.records:
             stream.append(record)
+        stream.lost |= action.run.lost
         count = len(stream.records)
 
         def synced() -> None:

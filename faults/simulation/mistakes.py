@@ -1,4 +1,4 @@
-"""Twelve mistakes that others have made or that are near, each planted into one part of a history.
+"""Mistakes that others have made or that are near, each planted into one part of a history.
 
 They show that the simulator would find them. Nothing of the product has a switch for them: a method is replaced while
 the histories run.
@@ -63,6 +63,15 @@ def _is_always_fit(member: PairMember, record: object) -> None:
 
 def _refuses_nothing(member: PairMember, epoch: int) -> bool:
     return False
+
+
+def _keeps_the_lead(member: PairMember, leading: Leading) -> None:
+    return None
+
+
+def _ends_at_its_damage(member: PairMember, stream: str, end: int, *, durable: bool) -> None:
+    if member._leading is not None:
+        member._leading.written(stream, end, durable=durable)
 
 
 # ---- the disk
@@ -153,14 +162,21 @@ MISTAKES: dict[str, Mistake] = {
     "drop the tail silently": Mistake(
         "what was cut is not in lost+found", ((Disk, "keep_tail", _does_nothing),)
     ),
+    "keep the lead with damage": Mistake(
+        "a master keeps a damaged record that the other member has",
+        ((PairMember, "_hand_over_if_unfit", _keeps_the_lead),),
+    ),
+    "cut the other member at the damage": Mistake(
+        "what is behind a master's damage counts as not acknowledged", ((PairMember, "_written", _ends_at_its_damage),)
+    ),
 }  # fmt: skip
 
 
 def first_failure(mistake: Mistake, seeds: int, first: int = 0) -> Outcome | None:
-    """Return the outcome of the first seed that fails with the mistake planted; ``None`` if none of them does."""
+    """Return the outcome of the first seed that breaks an invariant with the mistake planted; ``None`` if none does."""
     with mistake.planted():
         for seed in range(first, first + seeds):
             outcome = run_history(seed)
-            if outcome.violation is not None:
+            if outcome.violation is not None and outcome.violation.number:  # 0: the simulator itself failed
                 return outcome
     return None

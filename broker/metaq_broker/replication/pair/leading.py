@@ -140,9 +140,7 @@ class Leading:
         log = self._logs.get(name)
         if log is None:
             return
-        log.written = max(log.written, end)
-        if durable:
-            log.durable = max(log.durable, end)
+        log.note(end, durable=durable)
         for copy in self._links.values():
             self._send_missing(copy, name, log)
         if durable:

@@ -11,6 +11,9 @@ was in the set. A disk that was restored from a copy shows itself: the recorded 
 recorded epoch is later than its promise. A copy that was made during the recorded boot, after the last promise, shows
 nothing of that kind, and cannot be told from the disk itself. Its master detects the loss when it connects, and removes
 it from the set; if the master is lost before, what was acknowledged after the copy was made is lost with it.
+
+A member that has lost something itself leads only if nobody else is in the set. It hands over as soon as another member
+is: that one may have what is lost here, and this one copies it as a follower.
 """
 
 from __future__ import annotations
@@ -51,6 +54,12 @@ from metaq_broker.replication.pair.streams import StreamState
 
 READ_TICKS: Final = 10
 """The record is read again after so many ticks."""
+
+HAND_OVER_TICKS: Final = 7
+"""A master that has lost something gives up handing over after so many ticks: no put waits longer."""
+
+HAND_OVER_AGAIN_TICKS: Final = 20
+"""It tries again so many ticks after it began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +113,10 @@ class PairMember:
         self._is_put_back = False
         self._candidacy: int | None = None
         self._has_won = False
+        self._unfit = identity.unfit
+        """``None`` once this member was outside the set: who adds it again has given it everything."""
+        self._handing_over_since: int | None = None
+        """The tick at which this master began to hand over."""
         self._lost_master: str | None = None
         self._why = ""
         self._others_blank = False
@@ -218,9 +231,14 @@ class PairMember:
             return
         self.record, self._version = record, version
         self._in_doubt = self._pauses = False
-        self.trouble = self._unfitness(record)
-        if self.trouble is None and self._is_registered(record):
+        unfitness = self._unfitness(record)
+        if unfitness is None and self._is_registered(record):
             self._promise(max(self._promised, record.epoch), max(self._seen, record.epoch))
+            if self._identity.uuid not in record.in_sync:
+                self._unfit = None
+        self.trouble = unfitness
+        if unfitness is None and self._unfit is not None:
+            self.trouble = f"{self._unfit}; the other member takes over as soon as it is in sync"
         self._apply(record)
 
     def _is_registered(self, record: PairRecord) -> bool:
@@ -317,12 +335,26 @@ class PairMember:
         if self._outvoted_by > self.epoch and leading.switching_to is None:
             self._become_candidate(max(self._outvoted_by, self._promised) + 1, "a member has promised a later epoch")
             return
+        self._hand_over_if_unfit(leading)
         wanted = leading.wanted(record)
         if not leading.known <= wanted:
             wanted &= leading.known  # one direction at a time: first without the lost ones
         if wanted != leading.known or self._in_doubt:
             leading.propose(wanted)
             self._change(replace(record, in_sync=wanted))
+
+    def _hand_over_if_unfit(self, leading: Leading) -> None:
+        since = self._handing_over_since
+        if self._unfit is None or (since is not None and self._ticks < since + HAND_OVER_AGAIN_TICKS):
+            return
+        if leading.switching_to is None and (to := next(iter(leading.others_in_sync()), None)) is not None:
+            self._handing_over_since = self._ticks
+            leading.switch(to)
+
+    def _give_up_handing_over(self, leading: Leading) -> None:
+        since = self._handing_over_since
+        if since is not None and self._ticks == since + HAND_OVER_TICKS:
+            leading.switch(None)
 
     def _decide_membership(self, record: PairRecord) -> None:
         uuid = self._identity.uuid
@@ -557,6 +589,8 @@ class PairMember:
     def _written(self, stream: str, end: int, *, durable: bool) -> None:
         if self._leading is not None:
             self._leading.written(stream, end, durable=durable)
+        elif self._has_won and (log := self._logs.get(stream)) is not None:  # it had damage: its facts ended there
+            log.note(end, durable=durable)
 
     def _stream_added(self, event: events.StreamAdded) -> None:
         if self._leading is not None:
@@ -575,6 +609,8 @@ class PairMember:
     def _tick(self, event: events.Tick) -> None:
         self._pauses = False
         self._ticks += 1
+        if self._leading is not None:
+            self._give_up_handing_over(self._leading)
         is_due = self.record is None or self._ticks % READ_TICKS == 0  # a watch may be lost
         if self._must_read or self._in_doubt or (is_due and not self._reading):
             self._read()

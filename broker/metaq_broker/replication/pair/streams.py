@@ -50,6 +50,12 @@ class StreamState:
     def of(cls, facts: StreamFacts, confirmed: int) -> Self:
         return cls(facts.origin, facts.epochs, facts.end, facts.end, confirmed)
 
+    def note(self, end: int, *, durable: bool) -> None:
+        """Note that everything before ``end`` is written, or durable."""
+        self.written = max(self.written, end)
+        if durable:
+            self.durable = max(self.durable, end)
+
     def facts(self) -> StreamFacts:
         """Return what another member compares; a member without writes under way has it durably."""
         return StreamFacts(self.origin, self.written, self.epochs, 0)

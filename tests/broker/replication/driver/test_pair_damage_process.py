@@ -1,4 +1,7 @@
-"""Real processes: one member's files are damaged while both are down. It never leads, and the other one heals it."""
+"""Real processes: one member's files are damaged while both are down. It never leads, and the other one heals it.
+
+A member that was alone in the set leads until the other one, which may have what is damaged, is in sync.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ from pathlib import Path
 import pytest
 from fix_broker import StartBroker, wait_until
 from fix_zookeeper import ZooKeeperRoot
-from pair_processes import PairProcess, PairProcesses
+from pair_processes import PairProcess, PairProcesses, stored
 
 from metaq import MetaQ
+from metaq.formats.frames import HEADER_BYTES
 from metaq.model import Message
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -30,6 +34,14 @@ def flip_a_bit(member: PairProcess) -> None:
     path = segments(member)[-1]
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def flip_a_body(member: PairProcess) -> None:
+    """Of the first message."""
+    path = segments(member)[-1]
+    data = bytearray(path.read_bytes())
+    data[HEADER_BYTES] ^= 4
     path.write_bytes(data)
 
 
@@ -89,3 +101,36 @@ def test_a_damaged_member_waits_for_the_other_one(damage: Callable[[PairProcess]
     pair.wait_master(damaged)  # it was healed
     with MetaQ(brokers=[str(damaged.address)]) as mq:
         assert sorted(bytes(message.data) for message in mq.browse("t")) == sorted(bodies)
+
+
+def put(pair: PairProcesses, numbers: range) -> None:
+    """Put numbers, each with 180 bytes of blanks."""
+    with MetaQ(brokers=pair.brokers) as mq:
+        mq.producer().send_many("t", [Message(b"%-180d" % number) for number in numbers])
+
+
+def test_a_damaged_lone_member_hands_over_and_is_healed(pair: PairProcesses) -> None:
+    pair.start()
+    put(pair, range(150))
+    wait_until(pair.copies_are_equal, "equal copies")
+    damaged = pair.master
+    other = pair.other(damaged)
+    other.kill()
+    put(pair, range(150, 160))  # the other one lacks these
+    damaged.kill()
+    flip_a_body(damaged)
+    damaged.start()
+    pair.wait_master(damaged)
+    assert "the other member takes over" in damaged.stats()["trouble"]
+    other.start()
+    pair.wait_master(other)
+    pair.wait_in_sync()
+    wait_until(pair.copies_are_equal, "equal copies")
+    put(pair, range(160, 170))
+    assert stored(pair) == list(range(170))
+    wait_until(pair.copies_are_equal, "equal copies")
+    damaged.kill()
+    damaged.start()
+    pair.wait_in_sync()
+    assert pair.master is other
+    assert "trouble" not in damaged.stats()

@@ -9,7 +9,7 @@ from metaq_broker.log.streams.facts import EpochStart, StreamOrigin
 from metaq_broker.replication.pair import actions, events
 from metaq_broker.replication.pair.actions import PairRole
 from metaq_broker.replication.pair.events import ChangeOutcome
-from metaq_broker.replication.pair.member import PairSettings
+from metaq_broker.replication.pair.member import HAND_OVER_AGAIN_TICKS, PairSettings
 from metaq_broker.replication.pair.messages import (
     BeginStreams,
     ElectYourself,
@@ -414,6 +414,55 @@ class TestLostData:
         assert (steps.member.role, steps.member.trouble) == (PairRole.IN_SYNC, None)
         steps.feed(events.MasterLost("a", "it refuses connections")).reads(record(1, "a", "ab"), 6)
         assert steps.member.role is PairRole.CANDIDATE
+
+
+def damaged_master() -> Steps:
+    """Member ``a``, alone in the set, with damage at byte 30 of 100; it was elected again, and ``b`` is in sync."""
+    damaged = {T: facts(30, (1, 0))}
+    steps = Steps(boots=("1", "2"), promised=1, seen=1, unfit="t-0 is damaged", streams=damaged)
+    steps.reads(record(1, "a", "a"), 0).changed(1).finishes().changed(2)
+    steps.feed(events.BytesWritten(T, 100), events.BytesSynced(T, 100))  # streams report when they begin to lead
+    steps.feed(events.EpochBegun(2, {T: 100}), events.LinkUp(LINK))
+    return steps.hears(PairWelcome(2, "b", "1", {T: facts(80, (1, 0))}))
+
+
+class TestADamagedMaster:
+    """It was alone in the set; the other member may have what is damaged."""
+
+    def test_the_other_member_keeps_what_is_damaged_here(self) -> None:
+        """I6: the ends at the beginning of the epoch count, not those before the damage."""
+        steps = damaged_master()
+        (begin,) = steps.sent()
+        assert isinstance(begin, BeginStreams)
+        assert begin.streams[T].keep_to == 80
+
+    def test_it_hands_over_once_the_other_member_is_in_sync(self) -> None:
+        steps = damaged_master()
+        assert "the other member takes over" in (steps.member.trouble or "")
+        steps.hears(StreamsBegun(2, {T: 80})).hears(RunStored(2, T, 100))
+        assert steps.one(actions.ChangeRecord).record.in_sync == {"a", "b"}
+        steps.changed(3)
+        assert steps.sent() == [ElectYourself(2)]
+        assert [each.open for each in steps.all(actions.GateMoved)] == [False]
+
+    def test_it_goes_on_if_the_other_member_is_not_elected_and_tries_again(self) -> None:
+        steps = damaged_master().hears(StreamsBegun(2, {T: 80})).hears(RunStored(2, T, 100)).changed(3)
+        gates, asked = [], 0
+        for _ in range(HAND_OVER_AGAIN_TICKS):
+            steps.feed(events.Tick(), events.RecordRead(steps.member.record, 3))
+            gates += [each.open for each in steps.all(actions.GateMoved)]
+            asked += steps.sent().count(ElectYourself(2))
+        assert (gates, asked) == ([True, False], 1)
+
+    def test_it_keeps_the_lead_once_it_was_healed(self) -> None:
+        steps = damaged_master().reads(record(3, "b", "b"), 3)  # it is opened again, and copies from b
+        steps = Steps(boots=("1", "2", "3"), promised=3, seen=3, unfit="t-0 is damaged", streams={T: facts(30, (1, 0))})
+        steps.reads(record(3, "b", "b"), 3).changed(4).follows(record(3, "b", "b", a="3"), 4)
+        steps.reads(record(3, "b", "ab", a="3"), 5).feed(events.MasterLost("b", "it refuses connections"))
+        steps.reads(record(3, "b", "ab", a="3"), 5).finishes().changed(6).feed(events.EpochBegun(4, {T: 100}))
+        steps.welcomed_by("b", 100).hears(StreamsBegun(4, {T: 100})).changed(7)
+        assert (steps.member.role, steps.member.trouble) == (PairRole.MASTER, None)
+        assert ElectYourself(4) not in steps.sent()
 
 
 class TestFences:
