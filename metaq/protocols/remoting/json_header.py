@@ -123,7 +123,7 @@ def _decoded(text: str) -> Any:
 
 def _numbers(fields: dict[str, Any], header: bytes) -> list[int]:
     """Return the fields of ``_NUMBERS``, 0 for those that are missing."""
-    numbers = list(map(fields.get, _NUMBERS))
+    numbers: list[Any] = list(map(fields.get, _NUMBERS))
     for name, value in zip(_NUMBERS, numbers, strict=True):
         if type(value) is not int or not _INT32_MIN <= value <= _INT32_MAX:
             return [_number(fields, name, header) for name in _NUMBERS]
