@@ -7,6 +7,8 @@ calls. Connections within the machine are not paced, like the broker's.
 ``far`` delays what is sent to a broker, to show how many round trips an operation waits for. Bytes are passed on after
 the delay, in order: a request costs its sender the delay only if the sender waits for the answer before the next one.
 Connecting is not delayed.
+
+``counting`` passes everything on to a broker and counts the requests, and how often a client waited for the answers.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 from metaq.model import Address
 from metaq.net.loopback import disable_pacing
+from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
 
 CHUNK_BYTES = 1 << 18
 
@@ -182,3 +186,57 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, d
     while chunk := await reader.read(RELAY_CHUNK_BYTES):
         loop.call_later(delay_s, writer.write, chunk) if delay_s else writer.write(chunk)
     loop.call_later(delay_s, writer.close)
+
+
+@dataclass
+class Requests:
+    """``requests`` of all connections; ``round_trips``: those that followed an answer, or began a connection."""
+
+    requests: int = 0
+    round_trips: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@contextmanager
+def counting(address: Address) -> Iterator[tuple[Address, Requests]]:
+    """Yield an address that leads to the MetaQ broker at ``address``, and what has been asked there so far."""
+    counts = Requests()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=_count_all, args=(listener, address, counts), daemon=True).start()
+        yield Address("127.0.0.1", listener.getsockname()[1]), counts
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def _count_all(listener: socket.socket, address: Address, counts: Requests) -> None:
+    with suppress(OSError):
+        while True:
+            client = listener.accept()[0]
+            broker = socket.create_connection((address.host, address.port))
+            answered = threading.Event()
+            answered.set()
+            for end in (client, broker):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for carry, given in ((_count, (client, broker, answered, counts)), (_answer, (broker, client, answered))):
+                threading.Thread(target=carry, args=given, daemon=True).start()
+
+
+def _count(client: socket.socket, broker: socket.socket, answered: threading.Event, counts: Requests) -> None:
+    decoder = CommandDecoder()
+    with client, suppress(OSError):
+        while chunk := client.recv(RELAY_CHUNK_BYTES):
+            decoder.receive_data(chunk)
+            with counts.lock:
+                counts.round_trips += answered.is_set()
+                answered.clear()
+                while decoder.next_command() is not NEED_DATA:
+                    counts.requests += 1
+            broker.sendall(chunk)
+        broker.shutdown(socket.SHUT_WR)
+
+
+def _answer(broker: socket.socket, client: socket.socket, answered: threading.Event) -> None:
+    with broker, suppress(OSError):
+        while chunk := broker.recv(RELAY_CHUNK_BYTES):
+            answered.set()
+            client.sendall(chunk)
+        client.shutdown(socket.SHUT_WR)

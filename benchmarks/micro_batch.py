@@ -8,6 +8,9 @@ own progress. The connector and its peer run alternately, in blocks of a few bat
 not count; a figure is the median of the medians of the blocks. The peer uses nothing of this project: ``trivial ->
 trivial`` makes its rows in Python and drops them there. The number behind ``metaq`` counts the topic's partitions.
 
+How many requests a micro-batch of these queries sends to the broker, and how many round trips it waits for, is counted
+by a relay in front of the broker, in blocks of their own.
+
 With ``--others``: exactly once, without the Unix socket between Spark and Python, and idle queries. These poll their
 source about every 12 ms. The cost of one is the CPU seconds of the JVM, its Python processes and the broker, as a share
 of one core.
@@ -26,6 +29,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+from bare_peer import counting
 from ceilings import Trivial
 from figures import Figure, Report, alternating, arguments
 from machine import cpu_s
@@ -33,6 +37,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from stage import broker, spark
+
+from metaq.model import Address
 
 WARM_UP_BATCHES = 2
 PARTITION_COUNTS = (1, 100)
@@ -66,9 +72,10 @@ class Bench:
     def trivial(self, rows: int | None = None) -> DataFrame:
         return self._session.readStream.format("trivial").option("rows", self._rows if rows is None else rows).load()
 
-    def metaq(self, partitions: int, start: str = "earliest") -> DataFrame:
+    def metaq(self, partitions: int, start: str = "earliest", broker: str | None = None) -> DataFrame:
         options = {"subscribe": "filled", "startingOffsets": start, "columns": "value"}
-        reader = self._session.readStream.format("metaq").options(brokers=self._brokers[partitions], **options)
+        brokers = broker or self._brokers[partitions]
+        reader = self._session.readStream.format("metaq").options(brokers=brokers, **options)
         return reader.option("maxOffsetsPerTrigger", self._rows).load()
 
     def fill(self, partitions: int) -> None:
@@ -100,6 +107,23 @@ class Bench:
     def _full(self, query: StreamingQuery) -> list[float]:
         return [each.durationMs["triggerExecution"] for each in query.recentProgress if each.numInputRows >= self._rows]
 
+    def asked(self, partitions: int, **options: str) -> tuple[float, float]:
+        """Return the requests and the round trips of a full micro-batch, without the first ones."""
+        with counting(Address.parse(self._brokers[partitions])) as (address, counts):
+            source = partial(self.metaq, partitions, broker=str(address))
+            sink = self.to(partitions, brokers=str(address), **options)
+            with self._started(Query("", source, sink)) as running_query:
+                found = []
+                for batches in (WARM_UP_BATCHES, WARM_UP_BATCHES + self._batches):
+                    while running_query.isActive and len(self._full(running_query)) < batches:
+                        running_query.awaitTermination(0.01)  # type: ignore[arg-type]  # as above
+                    found.append((len(self._full(running_query)), counts.requests, counts.round_trips))
+            if (failure := running_query.exception()) is not None:
+                raise failure
+        before, after = found
+        batches, asked, waited = (now - then for now, then in zip(after, before, strict=True))
+        return asked / batches, waited / batches
+
     def idle_cpu(self, query: Query) -> float:
         """Return the per cent of a core that an idle query takes."""
         with self._started(query) as idle:
@@ -127,6 +151,14 @@ def small_batches(bench: Bench, given: argparse.Namespace, report: Report) -> No
     for n, aim in zip(PARTITION_COUNTS, (1.15, 1.3), strict=True):
         queries.append(Query(f"metaq {n} -> metaq {n}", partial_source(bench, n), bench.to(n), aim))
     compare(bench, given, report, queries)
+
+
+def requests(bench: Bench, given: argparse.Namespace, report: Report, **options: str) -> None:
+    """Add what a micro-batch asks the broker, at each number of partitions."""
+    for n in PARTITION_COUNTS:
+        name = f"micro-batch of {given.rows:,} rows, metaq {n} -> metaq {n}{', exactly once' if options else ''}"
+        for unit, value in zip(("requests", "round trips"), bench.asked(n, **options), strict=True):
+            report.add(Figure(f"{name}, {unit}", unit, value, better="less"))
 
 
 def exactly_once(bench: Bench, given: argparse.Namespace, report: Report) -> None:
@@ -192,8 +224,10 @@ def main(words: Sequence[str] | None = None) -> None:
                 bench.fill(n)
             if not given.others:
                 small_batches(bench, given, report)
+                requests(bench, given, report)
                 return
             exactly_once(bench, given, report)
+            requests(bench, given, report, delivery="exactly_once")
             idle(bench, given, report)
             query = Query("", partial_source(bench, 1), bench.to(1))
             (unix_ms,) = alternating([partial(bench.block, query)], min(given.runs, 3))

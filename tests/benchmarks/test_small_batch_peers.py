@@ -6,8 +6,14 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
+from bare_peer import counting
 from ceilings import PAYLOAD_BYTES, ArrivalsWriter, TailReader, TrivialStreamReader, TrivialWriter, rows_of
 from first_row import Listener, percentile, program, seconds_of
+from fix_broker import RunningBroker
+
+from metaq.backends.metaq.session import Session, call_all
+from metaq.protocols.text.commands import GetOffset
 
 
 def test_a_tailed_file_gives_what_was_appended_and_nothing_twice(tmp_path: Path) -> None:
@@ -20,6 +26,17 @@ def test_a_tailed_file_gives_what_was_appended_and_nothing_twice(tmp_path: Path)
     [task] = reader.partitions(start, reader.latestOffset())
     [batch] = reader.read(task)
     assert batch.column("value").to_pylist() == [b"b" * PAYLOAD_BYTES, b"c" * PAYLOAD_BYTES]
+
+
+@pytest.mark.process
+def test_a_relay_counts_requests_and_what_was_waited_for(dev_broker: RunningBroker) -> None:
+    with counting(dev_broker.address) as (address, counts):
+        session = Session.connect(address)
+        before = counts.requests, counts.round_trips
+        for commands in (1, 3):
+            call_all(session, [GetOffset("nothing", "group", 0, 0, 0)] * commands)
+        assert (counts.requests - before[0], counts.round_trips - before[1]) == (4, 2)
+        session.close()
 
 
 def test_the_trivial_source_moves_on_by_its_rows_and_an_idle_one_stays() -> None:
