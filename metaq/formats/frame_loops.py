@@ -40,6 +40,29 @@ def _number(block, total, first_tick, broker_bits, body_bytes_max, ends, crc32):
     return start == total
 
 
+def _check(run, total, ends, crc32):
+    """Note where the whole frames at an address end; return how many there are, -1 if one is damaged or was never
+    written, and whether their ids ascend from 0 or above.
+    """
+    start, count, latest, ascend = np.int64(0), 0, np.int64(0), 1
+    while start + HEADER_BYTES <= total:
+        length = np.int64(big_endian(run + start, np.int32))
+        body = start + HEADER_BYTES
+        message_id = big_endian(run + start + ID_AT, np.int64)
+        if length < 0 or (length == 0 and message_id == 0):
+            return -1, 0
+        if body + length > total:
+            break
+        if call_crc32(crc32, NOTHING, run + body, length) & CHECKSUM_MASK != big_endian(run + start + 4, np.uint32):
+            return -1, 0
+        if message_id < latest:
+            ascend = 0
+        latest = message_id
+        ends[count] = start = body + length
+        count += 1
+    return count, ascend
+
+
 def _ends_of(block, total, ends):
     """Note where each of the whole frames at an address ends; return how many there are."""
     at, count = np.int64(0), 0
@@ -51,4 +74,5 @@ def _ends_of(block, total, ends):
 
 
 number = compiled(_number, "boolean(int64, int64, int64, int64, int64, int64[::1], int64)")
+check = compiled(_check, "UniTuple(int64, 2)(int64, int64, int64[::1], int64)")
 ends_of = compiled(_ends_of, "int64(int64, int64, int64[::1])")

@@ -6,13 +6,11 @@ A copy has the same bytes as its original, in segments that begin at the same of
 from __future__ import annotations
 
 import asyncio
-from array import array
 from dataclasses import dataclass
 from pathlib import Path
 
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.formats.frame_block import FrameBlock
-from metaq.formats.frames import walk
 from metaq.formats.topic_names import storage_fault
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.maintenance import MaintenanceRefused, PartitionMaintenance
@@ -24,21 +22,6 @@ from metaq_broker.log.partitions.reads import Slice
 from metaq_broker.log.segments.segment_files import seed_partition
 from metaq_broker.log.sync.group_commit import GroupCommit
 from metaq_broker.replication.peer import PartitionKey, StoredRange
-
-
-def checked_block(run: bytes, offset: int, where: str) -> FrameBlock:
-    """Return the whole frames at the front of ``run``, whose first byte is at ``offset``; an incomplete last frame is
-    left out.
-
-    Raises:
-        CorruptFrame: A frame is damaged; then no frame of the run may be stored.
-    """
-    ends = array("q")
-    for frame in walk(run, offset, where=where):
-        if not frame.body and not frame.message_id:  # brokers never use the id 0: the bytes were never written
-            raise CorruptFrame(where, frame.offset, "an empty message with the id 0")
-        ends.append(frame.end - offset)
-    return FrameBlock(run[: ends[-1]] if ends else b"", len(ends), ends)
 
 
 class CopyRefused(MetaqError):
@@ -152,7 +135,7 @@ def append_run(local: LocalPartitions, log: PartitionLog, segment_start: int, ru
     """
     offset = log.end_offset
     try:
-        block = checked_block(run, offset, log.directory.name)
+        block = FrameBlock.checked(run, offset, log.directory.name)
     except CorruptFrame as error:
         raise CopyRefused(f"the original sent damaged bytes: {error}") from error
     append_block(local, log, segment_start, block)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import walk
 from metaq_broker.log.files.files import FileHandle
 from metaq_broker.log.partitions.partition_log import PartitionLog
@@ -18,7 +19,7 @@ from metaq_broker.log.partitions.reads import Slice
 from metaq_broker.log.sync.sync import SyncJob
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge, require_same_number
 from metaq_broker.replication.java_slave import GROUP
-from metaq_broker.replication.local import CopyRefused, checked_block
+from metaq_broker.replication.local import CopyRefused
 from metaq_broker.replication.peer import CopiedMessage, CopiedRun, Declined, Peer, StoredMessage, StoredRange
 
 COPY_BYTES: Final = 1 << 20
@@ -108,7 +109,7 @@ class PartitionSender:
         position, wanted = self.end - start, COPY_BYTES
         while True:  # until the frame is complete
             run = handle.pread(min(wanted, limit - self.end), position)
-            block = checked_block(run, self.end, self._log.directory.name)
+            block = FrameBlock.checked(run, self.end, self._log.directory.name)
             if block.count:
                 return start, bytes(block.data) if wanted == COPY_BYTES else block.split()[0]
             if len(run) < wanted:

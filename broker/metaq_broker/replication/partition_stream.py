@@ -14,7 +14,7 @@ from metaq_broker.log.partitions.damage import COPIED, Damage
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.streams.facts import StreamOrigin
 from metaq_broker.log.streams.stream import TAIL_BYTES, StreamBytes, StreamDamaged, StreamRefused
-from metaq_broker.replication.local import CopyRefused, LocalPartitions, append_block, checked_block
+from metaq_broker.replication.local import CopyRefused, LocalPartitions, append_block
 from metaq_broker.replication.paired_commit import PairedCommit
 
 RemoveBefore = Callable[[PartitionLog, int], Awaitable[None]]
@@ -82,11 +82,11 @@ class PartitionStream:
             StreamDamaged: The first frame is damaged.
         """
         try:
-            return checked_block(data, offset, self.name)
+            return FrameBlock.checked(data, offset, self.name)
         except CorruptFrame as damage:
             if damage.offset == offset:
                 raise StreamDamaged(self.name, offset, str(damage)) from damage
-            return checked_block(data[: damage.offset - offset], offset, self.name)
+            return FrameBlock.checked(data[: damage.offset - offset], offset, self.name)
 
     def _source(self, offset: int, limit: int) -> tuple[int, FileHandle, int]:
         """Return the start of the segment with ``offset``, its open file, and the end of its intact bytes, at most
@@ -128,7 +128,7 @@ class PartitionStream:
             self._append_damage(run, run.lost_messages)
             return
         try:
-            block = checked_block(run.data, run.offset, self.name)
+            block = FrameBlock.checked(run.data, run.offset, self.name)
         except CorruptFrame as error:
             raise StreamRefused(self.name, f"the leader sent damaged bytes: {error}") from error
         if len(block) != len(run.data):

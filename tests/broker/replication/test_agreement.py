@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from metaq_broker.app import Broker
 from metaq_broker.replication.agreement import Agreement, compare_ends, judge
-from metaq_broker.replication.local import CopyRefused, checked_block
+from metaq_broker.replication.local import CopyRefused
 from metaq_broker.replication.peer import StoredRange
 from replicated import (
     bodies,
@@ -31,6 +31,7 @@ from stored import drop_segments
 from waiting import in_loop, until
 
 from metaq.errors import CorruptFrame
+from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import encode_frame
 
 A, B = "a" * 32, "b" * 32
@@ -101,12 +102,12 @@ def test_whole_frames_are_cut_from_a_run_and_checked() -> None:
     run_ = b"".join(frames)
     for cut in range(len(run_) + 1):
         whole = [frame for frame, end in zip(frames, (20, 43), strict=True) if end <= cut]
-        assert checked_block(run_[:cut], 0, "t-0").split() == whole
+        assert FrameBlock.checked(run_[:cut], 0, "t-0").split() == whole
     with pytest.raises(CorruptFrame, match=r"checksum \w+ in the header"):
-        checked_block(run_[:-1] + b"x", 100, "t-0")
+        FrameBlock.checked(run_[:-1] + b"x", 100, "t-0")
     for nothing, reason in ((bytes(20), "an empty message with the id 0"), (b"\xff" * 20, "body length -1")):
         with pytest.raises(CorruptFrame, match=reason):
-            checked_block(run_ + nothing, 0, "t-0")
+            FrameBlock.checked(run_ + nothing, 0, "t-0")
 
 
 @in_loop

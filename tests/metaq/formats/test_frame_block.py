@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from metaq.compiled.lazy_loop import LazyLoop
+from metaq.errors import CorruptFrame
 from metaq.formats import frame_block
 from metaq.formats.checksum import checksum
 from metaq.formats.frame_block import (
@@ -115,6 +116,41 @@ def test_one_that_cannot_is_copied(block: bytes | memoryview) -> None:
     numbered = number(block, len(BODIES), IDS)
     assert [frame.message_id for frame in walk(bytes(numbered.data))] == list(IDS)
     assert block == DATA
+
+
+NUMBERED = b"".join(encode_frame(number, 0, body) for number, body in enumerate(BODIES, 1))
+
+
+@pytest.mark.usefixtures("passes")
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_run_is_checked_up_to_its_last_whole_frame(kind: type) -> None:
+    for cut, whole in ((0, 0), (19, 0), (20, 1), (40, 1), (41, 2), (len(NUMBERED) - 1, 204), (len(NUMBERED), 205)):
+        block = FrameBlock.checked(kind(NUMBERED[:cut]), 0, "t-0")
+        end = ENDS[whole - 1] if whole else 0
+        assert (block.count, list(block.ends), bytes(block.data)) == (whole, ENDS[:whole], NUMBERED[:end])
+
+
+@pytest.mark.usefixtures("passes")
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (_with(FRAME, 20, b"B"), r"t-0 at offset 4320: checksum \w+ in the header"),
+        (_with(FRAME, 0, b"\xff\xff\xff\xff"), "t-0 at offset 4320: body length -1"),
+        (bytes(20), "t-0 at offset 4320: an empty message with the id 0"),
+    ],
+)
+def test_a_damaged_frame_of_a_run_is_named(frame: bytes, reason: str) -> None:
+    whole = encode_frame(1, 0, b"x" * 300)
+    with pytest.raises(CorruptFrame, match=reason):
+        FrameBlock.checked(whole + frame + whole, 4000, "t-0")
+
+
+@pytest.mark.usefixtures("passes")
+@pytest.mark.parametrize(
+    ("ids", "ascend"), [((), True), ((0, 5, 5, 6), True), ((5, 4), False), ((-2, -1), False), ((1 << 62, 3), False)]
+)
+def test_a_checked_run_says_whether_its_ids_ascend(ids: tuple[int, ...], ascend: bool) -> None:
+    assert FrameBlock.checked(b"".join(encode_frame(each, 0, b"b") for each in ids), 0, "").ids_ascend is ascend
 
 
 # ---- how a process comes by the compiled body

@@ -231,7 +231,7 @@ class PartitionLog:
     def append_copy(self, block: FrameBlock) -> None:
         """Append frames of another broker's log to the active segment. Raises as ``append``."""
         self._write([block.data])
-        self._builder.add_block(block, self._clock.now_ms, ids_ascend=False)
+        self._builder.add_block(block, self._clock.now_ms, ids_ascend=block.ids_ascend)
 
     def append_damage(self, data: bytes, messages: int) -> None:
         """Append bytes that are damaged in another broker's log, and contained ``messages``: quarantined (blocking).
