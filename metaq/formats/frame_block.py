@@ -286,7 +286,7 @@ def _length_fault(number: int, start: int, length: int, body_bytes_max: int, tot
 class BlockLoops(NamedTuple):
     """``number(data, count, ids, body_bytes_max)`` writes ids into ``data`` that can be written and returns the ends.
 
-    It returns ``None`` if a frame is wrong. ``check(run)`` returns the whole frames at the front of ``run``, ``None`` if
+    It returns ``None`` if a frame is wrong. ``check(run)`` returns the whole frames at the front of a run, ``None`` if
     one is damaged. ``ends_of(data)`` returns the ends of whole frames.
     """
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Final
 
 from metaq.discovery.stats import parse_broker
 from metaq.errors import ProtocolError
-from metaq.model import INT32_MAX, Address
-from metaq.protocols.text.commands import MemberMessage, Result, Value, Version
+from metaq.model import INT32_MAX, Address, Buffer
+from metaq.protocols.text.commands import Result, Value, Version
 from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
-from metaq.protocols.text.encode import encode
+from metaq.protocols.text.encode import encode, encode_member_line
 from metaq.protocols.text.extensions import EXT_PAIR
 from metaq.statuses import OK
 from metaq_broker.replication.driver.links import LinkTimes, OnLost, OnMessage
@@ -25,6 +26,10 @@ from metaq_broker.text.link import BrokerLink, connect, reason_of
 _READ_BYTES: Final = 1 << 18
 BUFFERED_BYTES_MAX: Final = 4 << 20
 """Bytes that wait to be sent, before ``drain`` waits."""
+
+
+JOINED_BYTES_MAX: Final = 1 << 16
+"""Parts of a longer message are sent one by one: the memory for a copy costs more than a call of the system."""
 
 
 class PairLink:
@@ -72,10 +77,19 @@ class PairLink:
             raise PeerLost(address, f"it has brokerId={other_id}, and this member of the pair brokerId={broker_id}")
         return cls(address, await connect(address, times.answer_s), times, on_message, on_lost)
 
-    def write(self, content: bytes) -> None:
-        """Send a message; it is kept until the connection takes it."""
-        if not self._is_lost:
-            self._writer.write(encode(MemberMessage(content, self._next_opaque())))
+    def write(self, parts: Sequence[Buffer]) -> None:
+        """Send a message, which is in parts; it is kept until the connection takes it."""
+        if self._is_lost:
+            return
+        size = sum(map(len, parts))
+        line = encode_member_line(size, self._next_opaque())
+        if size <= JOINED_BYTES_MAX:
+            self._writer.write(b"".join((line, *parts)))
+            return
+        front, *others = parts
+        self._writer.write(line + front)
+        for part in others:
+            self._writer.write(memoryview(part))  # of which the transport copies only what the socket does not accept
 
     async def drain(self) -> None:
         """Return when the connection takes more."""

@@ -137,7 +137,7 @@ class TextSession:
         self.finished = False
         """Whether no further command will be carried out: the client quit, or sent bytes that are no command."""
         self.expects_block = False
-        """Whether the last put was a block: then the next one most likely is one, too."""
+        """Whether the last put or message of a member was a block: then the next one most likely is one, too."""
 
     def handle(self, requests_max: int, quantum_over: Callable[[], bool] = never) -> bool:
         """Carry out up to ``requests_max`` received commands, until ``quantum_over``; return whether more may be left.
@@ -193,6 +193,10 @@ class TextSession:
             self._refuse_as_no_master(command, self._refusal)
         elif self._access is None or not self._forbidden(self._access, command):
             handler(self, command)
+        if isinstance(command, PutBatch | MemberMessage):
+            self.expects_block = True
+            if isinstance(command.block, memoryview):  # written or copied, or not needed
+                self._services.buffers.give_back(command.block)
         return True
 
     @property
@@ -206,8 +210,6 @@ class TextSession:
             self._refuse(Refused(FORBIDDEN, reason), opaque)
 
     def _refuse_as_no_master(self, command: Any, reason: str) -> None:
-        if isinstance(command, PutBatch) and isinstance(command.block, memoryview):
-            self._services.buffers.give_back(command.block)
         if not (isinstance(command, TransactionCommand) and command.type == "END"):  # the one command without a reply
             self._refuse(Refused(FORBIDDEN, reason), command.opaque)
 
@@ -270,12 +272,6 @@ class TextSession:
         self._services.transactions.put(self, put, self._replies)
 
     def _put_batch(self, batch: PutBatch) -> None:
-        self.expects_block = True
-        self._put_block(batch)
-        if isinstance(batch.block, memoryview):  # written or copied in either case
-            self._services.buffers.give_back(batch.block)
-
-    def _put_block(self, batch: PutBatch) -> None:
         if batch.transaction is not None:
             self._services.transactions.put_batch(self, batch, self._replies)
             return
@@ -410,7 +406,7 @@ class TextSession:
             self._link = _MemberLink(self, self._replies, command.opaque)
             self._link.end = member.opened(self._link)
         self._link.opaque = command.opaque
-        self._link.end.received(command.body)
+        self._link.end.received(command.block)
 
     def end(self) -> None:
         """Carry out nothing more; the connection is closed when the replies are sent."""

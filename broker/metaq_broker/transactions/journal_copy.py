@@ -258,7 +258,7 @@ class JournalCopy:
 
     def _check(self, run: StreamBytes) -> None:
         try:
-            whole = whole_records(run.data, run.offset, run.file_start)
+            whole = whole_records(bytes(run.data), run.offset, run.file_start)
         except (Broken, UnknownVersion) as fault:
             raise StreamRefused(JOURNAL, f"the leader sent a damaged record: {fault}") from fault
         if whole != len(run.data):

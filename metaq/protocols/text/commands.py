@@ -229,7 +229,7 @@ class MemberMessage(NamedTuple):
     It has no reply of its own. The other member's messages are values with the opaque of the connection's last one.
     """
 
-    body: bytes
+    block: Buffer
     opaque: int
 
 

@@ -21,7 +21,17 @@ from typing import Final, Literal
 
 from metaq.errors import ProtocolError
 from metaq.model import Buffer
-from metaq.protocols.text.commands import Command, Filled, Oversized, Put, PutBatch, Reply, Result, Value
+from metaq.protocols.text.commands import (
+    Command,
+    Filled,
+    MemberMessage,
+    Oversized,
+    Put,
+    PutBatch,
+    Reply,
+    Result,
+    Value,
+)
 from metaq.protocols.text.lines import Head, ReplyHead, parse_command, parse_reply
 from metaq.protocols.text.puts import PUT, Puts, take_puts
 from metaq.protocols.text.receive_buffer import Inbox
@@ -112,7 +122,8 @@ BUFFER_SHARE: Final = 32
 class CommandDecoder(_Decoder):
     """The broker's side: decodes commands.
 
-    With ``buffers``, the block of a ``PutBatch`` that arrives in pieces is in such a buffer instead of ``bytes``.
+    With ``buffers``, the block of a ``PutBatch`` or a ``MemberMessage`` that arrives in pieces is in such a buffer
+    instead of ``bytes``.
     """
 
     _head: Head | None = None
@@ -222,7 +233,7 @@ class CommandDecoder(_Decoder):
 
 def _block_bytes(command: Command | Oversized) -> int:
     """Return how much memory a decoded block takes; other commands are small."""
-    return len(command.block) if isinstance(command, PutBatch) else 0
+    return len(command.block) if isinstance(command, PutBatch | MemberMessage) else 0
 
 
 BufferSource = Callable[[int, int], memoryview | None]

@@ -57,6 +57,11 @@ def encode(message: Command | Reply) -> bytes:
     return encoder(message)
 
 
+def encode_member_line(total: int, opaque: int) -> bytes:
+    """Return the line of a ``pair`` command alone, for a sender whose ``total`` bytes are in several parts."""
+    return b"pair %d %d\r\n" % (_int32("length", total, 0), _int32("opaque", opaque))
+
+
 def encode_value_line(total: int, opaque: int) -> bytes:
     """Return the line of a ``value`` reply alone, for a sender whose ``total`` bytes go from file to socket."""
     if not (0 <= total <= INT32_MAX and INT32_MIN <= opaque <= INT32_MAX):
@@ -173,8 +178,7 @@ def _group(request: GroupRequest) -> bytes:
 
 
 def _member_message(message: MemberMessage) -> bytes:
-    body, opaque = message
-    return b"".join((b"pair %d %d\r\n" % (_length(body), _int32("opaque", opaque)), body))
+    return b"".join((encode_member_line(len(message.block), message.opaque), message.block))
 
 
 def _stats(stats: Stats) -> bytes:

@@ -308,10 +308,10 @@ def _member_message(tokens: list[bytes]) -> Head:
     _count_must_be("pair", tokens, 3, 3)
     length, opaque = _length(tokens[1]), _int32("opaque", tokens[2])
 
-    def finish(body: bytes) -> MemberMessage:
-        return MemberMessage(body, opaque)
+    def finish(block: Buffer) -> MemberMessage:
+        return MemberMessage(block, opaque)
 
-    return Head("pair", "", -1, length, opaque, finish)
+    return Head("pair", "", -1, length, opaque, finish, is_block=True)
 
 
 def _stats(tokens: list[bytes]) -> Stats:

@@ -233,7 +233,7 @@ class PartitionLog:
         self._write([block.data])
         self._builder.add_block(block, self._clock.now_ms, ids_ascend=block.ids_ascend)
 
-    def append_damage(self, data: bytes, messages: int) -> None:
+    def append_damage(self, data: Buffer, messages: int) -> None:
         """Append bytes that are damaged in another broker's log, and contained ``messages``: quarantined (blocking).
 
         Raises:

@@ -237,10 +237,10 @@ class StateStream:
 
     def _begin_generation(self, run: StreamBytes) -> None:
         try:
-            header = read_header(self._path, run.data)
+            header = read_header(self._path, bytes(run.data))
         except StateDamaged as damaged:
             raise StreamRefused(STATE, f"the leader sent a damaged header: {damaged}") from damaged
-        self._check_records(header, run.data[header.size :], header.size, run)
+        self._check_records(header, bytes(run.data[header.size :]), header.size, run)
         fd = self._files.open_append(self._scratch)
         self._files.truncate(fd, 0)
         self._files.pwrite(fd, run.data, 0)
@@ -250,7 +250,7 @@ class StateStream:
         file = self._fresh or self._file
         if file is None or file.start != run.file_start:
             raise StreamRefused(STATE, f"byte {run.offset} is in the file that begins at {run.file_start}, not here")
-        self._check_records(file.header, run.data, run.offset - file.start, run)
+        self._check_records(file.header, bytes(run.data), run.offset - file.start, run)
         try:
             self._files.pwrite(file.fd, run.data, file.size)
         except OSError:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from metaq.errors import MetaqError
+from metaq.model import Buffer
 from metaq_broker.log.streams.facts import Epochs, StreamFacts, StreamOrigin
 
 JOURNAL: Final = "transactions"
@@ -41,7 +42,7 @@ class StreamBytes(NamedTuple):
 
     offset: int
     file_start: int
-    data: bytes
+    data: Buffer
     lost_messages: int | None = None
 
     @property
@@ -112,7 +113,8 @@ class PairStream(Protocol):
         """
 
     def append_copy(self, run: StreamBytes) -> None:
-        """Append a run of the leader's; it must begin at ``end``. Nothing is stored after an error.
+        """Append a run of the leader's; it must begin at ``end``. Nothing is stored after an error. Keeps none of its
+        memory.
 
         Raises:
             StreamRefused: It begins elsewhere, its files differ, a record is damaged or cut, or the disk refuses.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from metaq.errors import MetaqError
-from metaq.model import Address
+from metaq.model import Address, Buffer
 from metaq_broker.log.streams.stream import PairStream, PairStreams, StreamRefused
 from metaq_broker.operate.config.replication import PairConfig
 from metaq_broker.replication.driver.followed import FollowedStreams
@@ -393,8 +393,8 @@ class PairDriver:
         self._incoming[number] = link
         return _IncomingEnd(self, number)
 
-    def received(self, number: int, content: bytes) -> None:
-        """Take a message of an incoming link."""
+    def received(self, number: int, content: Buffer) -> None:
+        """Take a message of an incoming link; its memory is used for others when this returns."""
         if number not in self._incoming:
             return
         try:
@@ -433,7 +433,7 @@ class PairDriver:
     def _send(self, action: actions.SendToMember) -> None:
         link = self._incoming.get(action.link)
         if link is not None:
-            link.send(encode_message(action.message))
+            link.send(b"".join(encode_message(action.message)))
         else:
             self._links.send(action.link, action.message)
 
@@ -522,7 +522,7 @@ class _IncomingEnd:
     driver: PairDriver
     number: int
 
-    def received(self, content: bytes) -> None:
+    def received(self, content: Buffer) -> None:
         self.driver.received(self.number, content)
 
     def lost(self) -> None:

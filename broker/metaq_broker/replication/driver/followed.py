@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final, cast
 
 from metaq_broker.log.streams.stream import PairStreams, StreamBytes, StreamRefused
@@ -39,7 +40,9 @@ class FollowedStreams:
         if self._task is None:
             self._write_now(action)
         else:
-            self._queue_up(lambda: self._write_queued(action))
+            run = cast("StreamBytes", action.run)
+            kept = replace(action, run=run._replace(data=bytes(run.data)))  # its memory is used for later messages
+            self._queue_up(lambda: self._write_queued(kept))
 
     async def _write_queued(self, action: WriteRun) -> None:
         self._write_now(action)

@@ -5,18 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from metaq.model import Address
+from metaq.model import Address, Buffer
 
 
 class OutgoingLink(Protocol):
     """A connection that this member opened, as the master."""
 
-    def write(self, content: bytes) -> None:
-        """Send a message; it is kept until the connection takes it. Does nothing once the connection is lost."""
+    def write(self, parts: Sequence[Buffer]) -> None:
+        """Send a message, which is in parts; it is kept until the connection takes it. Does nothing once the connection
+        is lost.
+        """
 
     async def drain(self) -> None:
         """Return when the connection takes more."""
@@ -53,8 +55,8 @@ class IncomingLink(Protocol):
 class LinkEnd(Protocol):
     """What the driver made of an incoming connection."""
 
-    def received(self, content: bytes) -> None:
-        """Take a message."""
+    def received(self, content: Buffer) -> None:
+        """Take a message. Its memory is used for others when this returns."""
 
     def lost(self) -> None:
         """The connection has ended."""

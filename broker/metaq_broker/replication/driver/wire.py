@@ -19,8 +19,12 @@ from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Any, Final, Union, cast, get_args, get_origin, get_type_hints
 
+from metaq.model import Buffer
 from metaq_broker.log.streams.stream import StreamBytes
 from metaq_broker.replication.pair.messages import PairMessage, StreamRun
+
+_FRONT_BYTES: Final = 4096
+"""The line of a run is shorter; other messages have no bytes behind it."""
 
 _KINDS: Final[dict[str, type]] = {kind.__name__: kind for kind in get_args(PairMessage)}
 
@@ -29,27 +33,30 @@ class MessageUnreadable(ValueError):
     """Bytes of another member are no message; the text says why."""
 
 
-def encode_message(message: PairMessage) -> bytes:
-    """Return the bytes of a message."""
+def encode_message(message: PairMessage) -> list[Buffer]:
+    """Return the bytes of a message in parts: its line, and the bytes of a run, without a copy of them."""
     fields: dict[str, Any] = {"kind": type(message).__name__}
     for field in dataclasses.fields(message):
         fields[field.name] = _plain(getattr(message, field.name))
-    data = b""
+    data: Buffer = b""
     if isinstance(message, StreamRun):
         run = cast("StreamBytes", message.run)
         fields["run"], data = run.file_start, run.data
         if run.lost_messages is not None:
             fields["lost"] = run.lost_messages
-    return json.dumps(fields, separators=(",", ":")).encode() + (b"\n" + data if data else b"")
+    line = json.dumps(fields, separators=(",", ":")).encode()
+    return [line + b"\n", data] if data else [line]
 
 
-def decode_message(content: bytes) -> PairMessage:
-    """Parse the bytes of a message.
+def decode_message(content: Buffer) -> PairMessage:
+    """Parse the bytes of a message. The bytes of a run are a view of them.
 
     Raises:
         MessageUnreadable: They are none, or of a kind that this version does not know.
     """
-    line, _, data = content.partition(b"\n")
+    front = bytes(content[:_FRONT_BYTES])
+    line, line_end, _ = (front if b"\n" in front else bytes(content)).partition(b"\n")
+    data = memoryview(content)[len(line) + len(line_end) :]
     try:
         fields = json.loads(line)
         kind = _KINDS[fields["kind"]]

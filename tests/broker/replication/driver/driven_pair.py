@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from metaq_broker.replication.pair.member import PairIdentity
 from metaq_broker.replication.peer import PeerLost
 from pair_disks import PairDisk, until_true
 
-from metaq.model import Address
+from metaq.model import Address, Buffer
 
 
 class _Wire:
@@ -31,8 +31,8 @@ class _Wire:
     def connect(self, end: LinkEnd) -> None:
         self._end = end
 
-    def write(self, content: bytes) -> None:
-        asyncio.get_running_loop().call_soon(self._to_member, content)
+    def write(self, parts: Sequence[Buffer]) -> None:
+        asyncio.get_running_loop().call_soon(self._to_member, b"".join(parts))
 
     async def drain(self) -> None: ...
 
