@@ -13,6 +13,7 @@ from typing import Final
 
 from metaq.errors import ProtocolError
 from metaq.model import INT32_MAX, Address
+from metaq.net.loopback import disable_pacing
 from metaq.protocols.text.commands import Command, Filled, Reply, Result, Stats, Version
 from metaq.protocols.text.decode import LINE_BYTES_MAX, NEED_DATA, ReplyDecoder
 from metaq.protocols.text.encode import encode
@@ -154,11 +155,13 @@ async def connect(address: Address, timeout_s: float) -> tuple[asyncio.StreamRea
     """Open a connection. Raises ``PeerLost``."""
     try:
         async with asyncio.timeout(timeout_s):
-            return await asyncio.open_connection(address.host, address.port)
+            streams = await asyncio.open_connection(address.host, address.port)
     except TimeoutError:
         raise PeerLost(address, f"no connection within {timeout_s:g} s") from None
     except OSError as error:
         raise PeerLost(address, reason_of(error)) from None
+    disable_pacing(streams[1].get_extra_info("socket"))
+    return streams
 
 
 def reason_of(error: OSError) -> str:
