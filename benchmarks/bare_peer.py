@@ -49,6 +49,31 @@ def take_messages(
     os.close(fd)
 
 
+def take_messages_twice(
+    connection: socket.socket, file: Path, message_bytes: int, reply: bytes, second: tuple[str, int]
+) -> None:
+    """Do what ``take_messages`` does, and pass every byte on to a server at ``second`` that does it, too.
+
+    Both sync at the same time; a message is answered when both have synced it.
+    """
+    fd, received, answered, answered_there = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 0, 0, 0
+    with socket.create_connection(second) as there:
+        there.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        disable_pacing(there)
+        while chunk := connection.recv(CHUNK_BYTES):
+            there.sendall(chunk)
+            os.write(fd, chunk)
+            received += len(chunk)
+            whole = received // message_bytes - answered
+            if whole:
+                os.fdatasync(fd)
+                answered += whole
+                while answered_there < answered:
+                    answered_there += len(there.recv(CHUNK_BYTES))
+                connection.sendall(reply * whole)
+    os.close(fd)
+
+
 def send_file(
     connection: socket.socket,
     file: Path,
