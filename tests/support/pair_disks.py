@@ -186,9 +186,12 @@ async def follow(leader: PairDisk, follower: PairDisk, *, run_bytes: int = 150, 
 
 
 async def copy(original: PairStream, target: PairStream, end: int, run_bytes: int = 150) -> None:
-    """Carry what is missing, run by run."""
+    """Carry what is missing, run by run, in memory that is used again, as a connection's is."""
     while target.end < end:
-        target.append_copy(original.read(target.end, end, run_bytes))
+        run = original.read(target.end, end, run_bytes)
+        memory = bytearray(run.data)
+        target.append_copy(run._replace(data=memoryview(memory)))
+        memory[:] = bytes(len(memory))
         await durable(target)
 
 

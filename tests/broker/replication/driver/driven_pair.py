@@ -38,7 +38,9 @@ class _Wire:
 
     def _to_member(self, content: bytes) -> None:
         if self._is_open and self._end is not None and not self._network.is_cut:
-            self._end.received(content)
+            memory = bytearray(content)
+            self._end.received(memoryview(memory))
+            memory[:] = bytes(len(memory))  # as a connection does, which uses it for later messages
 
     def to_master(self, content: bytes) -> None:
         def arrive() -> None:
