@@ -19,6 +19,8 @@ from metaq_console.queries.board import LOOK_S, QueryBoard
 from metaq_console.queries.opening import open_board
 from metaq_console.settings import ConsoleSettings
 
+WARM_S: Final = 1.0
+"""How long the start may wait for the cluster."""
 LOOKS_MAX: Final = 4
 """Looks at Spark queries that run at a time; one that hangs keeps its slot until it ends."""
 
@@ -36,7 +38,10 @@ class Console:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Take samples and look at queries while the block runs; then stop the scans and close the connections."""
+        """Ask what the first page needs; take samples and look at queries while the block runs; then stop the scans and
+        close the connections.
+        """
+        await self.cluster.warm(WARM_S)
         tasks = [
             asyncio.create_task(self.sampler.run(), name="samples"),
             asyncio.create_task(self.queries.run(), name="looks at queries"),

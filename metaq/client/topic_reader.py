@@ -47,16 +47,26 @@ class TopicReader:
         self.topic: Final = topic
         self.partitions: Final = partitions
 
+    def start(self, partition: Partition) -> int:
+        """Return the offset of the first stored message; 0 if there is none yet."""
+        return self._border(partition, 0)
+
+    def end(self, partition: Partition) -> int:
+        """Return the offset behind the last message; 0 if there is none yet."""
+        return self._border(partition, INT64_MAX)
+
     def stored(self, partition: Partition) -> OffsetRange:
         """Return the stored range of a partition; empty if it has no messages yet."""
+        return OffsetRange(self.start(partition), self.end(partition))
+
+    def _border(self, partition: Partition, near: int) -> int:
         with self._pool.lease(self.partitions[partition]) as session:
             try:
-                start, end = (lookup(session, self.topic, partition.index, at, "segment") for at in (0, INT64_MAX))
+                return lookup(session, self.topic, partition.index, near, "segment")
             except BrokerError as error:
                 if error.code != _NO_STORE:
                     raise
-                return OffsetRange(0, 0)
-        return OffsetRange(start, end)
+                return 0
 
     def newest(self, partition: Partition, count: int) -> int:
         """Return the offset at which the last ``count`` messages begin.
@@ -104,14 +114,19 @@ class TopicReader:
         """Check that a message begins at ``offset``, or that it is an end; a Java broker cannot be asked cheaply.
 
         Raises:
+            OffsetMoved: It is outside of what is stored; the error has the offset at which to continue.
             ValueError: None does.
         """
+        where, stored = TopicPartition(self.topic, partition), self.stored(partition)
+        if not stored.start <= offset <= stored.end:
+            raise OffsetMoved(str(where), offset, stored.start if offset < stored.start else stored.end)
+        if offset in (stored.start, stored.end):
+            return
         with self._pool.lease(self.partitions[partition]) as session:
             if not finds_boundaries(session):
                 return
             found = frame_boundary(session, self.topic, partition.index, offset)
-        if found < offset < self.stored(partition).end:
-            where = TopicPartition(self.topic, partition)
+        if found < offset:
             raise ValueError(f"{where}: no message begins at offset {offset}; one begins at {found}")
 
     def read(
@@ -173,13 +188,3 @@ def _bytes(session: Session, topic: str, partition: Partition, wanted: OffsetRan
             break
         found, at = found + run.data, run.end
     return found
-
-
-def require_stored(offset: int, stored: OffsetRange, where: object) -> None:
-    """Check an offset against the stored range.
-
-    Raises:
-        OffsetMoved: It is outside; the error has the offset at which to continue.
-    """
-    if not stored.start <= offset <= stored.end:
-        raise OffsetMoved(str(where), offset, stored.start if offset < stored.start else stored.end)

@@ -62,6 +62,16 @@ class ClusterQuestions:
         self.system: Final = system
         self._questions, self._within_s = questions, within_s
 
+    async def warm(self, within_s: float) -> None:
+        """Ask what the first page asks, so that it finds connections and answers; wait ``within_s`` at most for that.
+
+        Errors are those of the page that asks again.
+        """
+        asked = [asyncio.ensure_future(one) for one in (self.all_topics(), self.brokers(), self.findings())]
+        for each in asked:
+            each.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.wait(asked, timeout=within_s)
+
     async def topics(
         self, *, text: str = "", sort: TopicSort = "topic", descending: bool = False, start: int = 0, count: int = 50
     ) -> Page[TopicRow]:
@@ -208,8 +218,20 @@ class ClusterQuestions:
         )
 
     async def scan(self, request: ScanRequest) -> Scan:
-        """Run a scan to its end, and return it. It is stopped if the caller is cancelled."""
+        """Run a scan to its end, and return it. It is stopped if the caller is cancelled.
+
+        The newest messages of a topic are read once for all that ask within ``FRESH_S``.
+        """
         scan = Scan(self.system, request)
+        if request.shows_newest:
+            key = ("newest", request.topic, request.partition, request.limit, request.read_max, request.seconds)
+
+            def read() -> Scan:
+                scan.run()
+                return scan
+
+            what = f"newest messages of {request.topic!r}"
+            return await self._shared(key, read, what, FRESH_S, is_live=True)
         try:
             await self.ask(scan.run, f"scan of topic {request.topic!r}", request.seconds + self._within_s)
         finally:
@@ -247,9 +269,11 @@ class ClusterQuestions:
             self._questions.forget()
             self.system.forget()
 
-    async def _shared(self, key: Hashable, call: Callable[[], R], what: str, fresh_s: float) -> R:
+    async def _shared(
+        self, key: Hashable, call: Callable[[], R], what: str, fresh_s: float, *, is_live: bool = False
+    ) -> R:
         try:
-            return await self._questions.shared(key, call, what=what, fresh_s=fresh_s)
+            return await self._questions.shared(key, call, what=what, fresh_s=fresh_s, is_live=is_live)
         except (MetaqError, ValueError, TypeError) as error:
             raise failure_of(error) from error
 

@@ -11,12 +11,12 @@ from metaq.client.checkup.findings import Finding
 from metaq.client.metaq import MetaQ
 from metaq.client.relay import Relay
 from metaq.client.statistics import BrokerStatistics, TopicSize
-from metaq.client.topic_reader import TopicReader, require_stored
+from metaq.client.topic_reader import TopicReader
 from metaq.client.transactions import Prepared
 from metaq.errors import ExtensionMissing
 from metaq.formats.message_id import IdRange, timestamp_ms
 from metaq.formats.rocketmq.properties import KEYS
-from metaq.model import INT64_MAX, INT64_MIN, OffsetRange, Partition, TopicPartition, Xid
+from metaq.model import INT64_MAX, INT64_MIN, OffsetRange, Partition, Xid
 from metaq_console.cluster.parked import ParkedLetters
 from metaq_console.cluster.places import KnownPlaces
 from metaq_console.cluster.resets import offset_changes, reset_rows
@@ -47,15 +47,11 @@ if TYPE_CHECKING:
 
 
 class MetaqReader(PartitionReader):
-    """Reads a partition up to the end that it had when the reader was made."""
+    """Reads a partition up to an end."""
 
-    def __init__(self, reader: TopicReader, partition: Partition, position: int, *, is_bulk: bool) -> None:
-        where, stored = TopicPartition(reader.topic, partition), reader.stored(partition)
-        require_stored(position, stored, where)
-        if position != stored.start:
-            reader.require_boundary(partition, position)
+    def __init__(self, reader: TopicReader, partition: Partition, wanted: OffsetRange, *, is_bulk: bool) -> None:
         self._reader, self._partition, self._is_bulk = reader, partition, is_bulk
-        self._position, self._end = position, stored.end
+        self._position, self._end = wanted.start, wanted.end
 
     def messages(self) -> Iterator[FoundMessage]:
         return self._read()
@@ -161,15 +157,22 @@ class MetaqSystem(QueueSystem):
     def reset(self, group: str, rows: Collection[ResetRow]) -> None:
         self._client.cluster.reset(group, offset_changes(rows, Partition.parse))
 
-    def reader(self, topic: str, partition: str, position: int, *, is_bulk: bool = False) -> PartitionReader:
-        return MetaqReader(self._reader(topic), Partition.parse(partition), position, is_bulk=is_bulk)
+    def reader(
+        self, topic: str, partition: str, wanted: OffsetRange, *, is_bulk: bool = False, is_given: bool = False
+    ) -> PartitionReader:
+        reader, where = self._reader(topic), Partition.parse(partition)
+        if is_given:
+            reader.require_boundary(where, wanted.start)
+        return MetaqReader(reader, where, wanted, is_bulk=is_bulk)
 
     def positions(self, topic: str, start: ReadStart) -> dict[str, int]:
         match start:
             case "earliest":
-                return {str(where): offsets.start for where, offsets in self._ranges(topic).items()}
+                reader = self._reader(topic)
+                return {str(where): reader.start(where) for where in sorted(reader.partitions)}
             case "latest":
-                return {str(where): offsets.end for where, offsets in self._ranges(topic).items()}
+                reader = self._reader(topic)
+                return {str(where): reader.end(where) for where in sorted(reader.partitions)}
             case int(time_ms):
                 reader = self._reader(topic)
                 return {str(where): reader.at_time(where, time_ms) for where in sorted(reader.partitions)}
@@ -182,10 +185,6 @@ class MetaqSystem(QueueSystem):
         if not partitions:
             self._client.cluster.writable(topic)  # raises TopicNotFound if no broker knows the topic
         return self._client.cluster.reader(topic, partitions)
-
-    def _ranges(self, topic: str) -> dict[Partition, OffsetRange]:
-        reader = self._reader(topic)
-        return {where: reader.stored(where) for where in sorted(reader.partitions)}
 
     def newest_positions(self, topic: str, count: int) -> dict[str, int]:
         reader = self._reader(topic)

@@ -12,6 +12,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from metaq.client.threads.thread_calls import call_in_thread
@@ -77,20 +78,22 @@ class Questions:
         return task.result()
 
     async def shared(
-        self, key: Hashable, call: Callable[[], _T], *, what: str, fresh_s: float, within_s: float | None = None
+        self, key: Hashable, call: Callable[[], _T], *, what: str, fresh_s: float, is_live: bool = False
     ) -> _T:
         """Return the answer to the question ``key``: one that was asked within ``fresh_s``, or is being asked, or new.
 
-        If the question is a slow one, and its answer is out of date by ``STALE_S`` at most, that is returned at once,
-        and the next one is asked for. Raises as ``ask``. Errors are not kept.
+        An answer that took long serves for longer, unless it ``is_live``. If the question is a slow one, and its answer
+        is out of date by ``STALE_S`` at most, that is returned at once, and the next one is asked for. Raises as
+        ``ask``. Errors are not kept.
         """
+        begin = partial(self._begin, key, call, what, fresh_s, is_live)
         found, now_s = self._shared.get(key), self._clock.monotonic()
         if found is not None and found.fresh_until_s is not None and found.fresh_until_s <= now_s:
             if found.next is None:
-                found.next = self._begin(key, call, what, fresh_s, within_s, found)
+                found.next = begin(found)
             found = found if now_s < found.stale_until_s else found.next
         elif found is None:
-            found = self._shared[key] = self._begin(key, call, what, fresh_s, within_s, None)
+            found = self._shared[key] = begin(None)
         self._shared.move_to_end(key)
         while len(self._shared) > SHARED_MAX:
             self._shared.popitem(last=False)
@@ -104,13 +107,13 @@ class Questions:
         call: Callable[[], Any],
         what: str,
         fresh_s: float,
-        within_s: float | None,
+        is_live: bool,
         before: _Shared | None,
     ) -> _Shared:
         """Ask a shared question; its answer takes the place of the one ``before``."""
-        task = asyncio.ensure_future(self.ask(call, what=what, within_s=within_s))
+        task = asyncio.ensure_future(self.ask(call, what=what))
         asked = _Shared(task, self._clock.monotonic())
-        task.add_done_callback(lambda _: self._settled(key, asked, fresh_s, before))
+        task.add_done_callback(lambda _: self._settled(key, asked, fresh_s, is_live, before))
         return asked
 
     def forget(self) -> None:
@@ -135,9 +138,11 @@ class Questions:
         if not task.cancelled():
             task.exception()  # an error behind the deadline is nobody's
 
-    def _settled(self, key: Hashable, shared: _Shared, fresh_s: float, before: _Shared | None) -> None:
+    def _settled(
+        self, key: Hashable, shared: _Shared, fresh_s: float, is_live: bool, before: _Shared | None
+    ) -> None:
         now_s = self._clock.monotonic()
-        took_s = now_s - shared.began_s
+        took_s = 0.0 if is_live else now_s - shared.began_s
         shared.fresh_until_s = now_s + max(fresh_s, min(FRESH_S_MAX, took_s * FRESH_SHARE))
         shared.stale_until_s = shared.fresh_until_s + (STALE_S if took_s > SLOW_S else 0.0)
         failed = shared.task.cancelled() or shared.task.exception() is not None

@@ -13,7 +13,7 @@ from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.cluster import QueueInfo
 from metaq.client.rocketmq.statistics import RocketBrokerStatistics
 from metaq.errors import TopicNotFound
-from metaq.model import Partition
+from metaq.model import OffsetRange, Partition
 from metaq_console.cluster.dead_topic import DeadTopic
 from metaq_console.cluster.resets import offset_changes, reset_rows
 from metaq_console.cluster.rocketmq_messages import stored_message
@@ -149,9 +149,11 @@ class RocketmqSystem(QueueSystem):
     def reset(self, group: str, rows: Collection[ResetRow]) -> None:
         self._client.cluster.reset(group, offset_changes(rows, Partition.parse_queue))
 
-    def reader(self, topic: str, partition: str, position: int, *, is_bulk: bool = False) -> PartitionReader:
+    def reader(
+        self, topic: str, partition: str, wanted: OffsetRange, *, is_bulk: bool = False, is_given: bool = False
+    ) -> PartitionReader:
         queue = Partition.parse_queue(partition)
-        return RocketReader(self._client.browse(topic, partitions=[queue], start={queue: position}))
+        return RocketReader(self._client.browse(topic, partitions=[queue], start={queue: wanted.start}))
 
     def positions(self, topic: str, start: ReadStart) -> dict[str, int]:
         match start:

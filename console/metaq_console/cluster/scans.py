@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal
 
+from metaq.model import OffsetRange
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq_console.cluster.system import PartitionReader, QueueSystem, ReadStart
 from metaq_console.cluster.values import FoundMessage, PassedMessages
@@ -82,6 +83,11 @@ class ScanRequest:
     def filters(self) -> bool:
         """Whether a message may be read that does not match."""
         return any(one is not None for one in (self.attribute, self.key, self.message_id, self.text, self.until_ms))
+
+    @property
+    def shows_newest(self) -> bool:
+        """Whether it is for the newest messages, whatever is in them."""
+        return self.start == "newest" and not self.at and not self.filters and self.since_ms is None
 
     @property
     def needles(self) -> tuple[bytes, ...]:
@@ -255,10 +261,15 @@ class Scan:
         wanted = {where: at for where, at in starts.items() if request.partition in (None, where) and where in ends}
         self._counts.starts = wanted
         self._counts.parts = {
-            where: _Part(self._system.reader(request.topic, where, at, is_bulk=request.filters), at, ends[where], at)
-            for where, at in wanted.items()
-            if at < ends[where]
+            where: self._part(where, OffsetRange(at, ends[where])) for where, at in wanted.items() if at < ends[where]
         }
+
+    def _part(self, where: str, wanted: OffsetRange) -> _Part:
+        request = self.request
+        reader = self._system.reader(
+            request.topic, where, wanted, is_bulk=request.filters, is_given=where in request.at
+        )
+        return _Part(reader, wanted.start, wanted.end, wanted.start)
 
     def _starts(self) -> Mapping[str, int]:
         request = self.request

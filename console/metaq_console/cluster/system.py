@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
 from metaq.client.checkup.findings import Finding
+from metaq.model import OffsetRange
 from metaq_console.cluster.values import (
     BrokerRow,
     ClientRow,
@@ -112,8 +113,12 @@ class QueueSystem(ABC):
         """Set the offsets of a group that is not running; ``ValueError`` if it is."""
 
     @abstractmethod
-    def reader(self, topic: str, partition: str, position: int, *, is_bulk: bool = False) -> PartitionReader:
-        """Return a reader of one partition; ``is_bulk``: it will read through it."""
+    def reader(
+        self, topic: str, partition: str, wanted: OffsetRange, *, is_bulk: bool = False, is_given: bool = False
+    ) -> PartitionReader:
+        """Return a reader of one partition; ``is_bulk``: it will read through it. ``is_given``: a client has named the
+        start, so that it may be none of a message; then ``ValueError``, or ``OffsetMoved``.
+        """
 
     @abstractmethod
     def positions(self, topic: str, start: ReadStart) -> dict[str, int]:

@@ -59,32 +59,39 @@ SCREENS: Final = (
 )
 
 
-class Templates:
-    """The templates of the pages. Values are escaped; a name that is not given is an error."""
+@cache
+def templates() -> Environment:
+    """Return the templates of the pages, compiled: the first page is as fast as the next one.
 
-    def __init__(self) -> None:
-        self._environment = Environment(
-            loader=FileSystemLoader(FOLDER / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.filters.update(FILTERS, short=short)
-        self._environment.globals.update(
-            url=url,
-            static=static,
-            screens=SCREENS,
-            every_s=EVERY_S,
-            lag=lag,
-            query_lag=query_lag,
-            reason=reason,
-            rate_text=rate_text,
-            verdict_level=lambda verdict: LEVELS.get(verdict, ""),
-        )
+    Values are escaped; a name that is not given is an error.
+    """
+    made = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(FILTERS, short=short)
+    made.globals.update(
+        url=url,
+        static=static,
+        screens=SCREENS,
+        every_s=EVERY_S,
+        lag=lag,
+        query_lag=query_lag,
+        reason=reason,
+        rate_text=rate_text,
+        verdict_level=lambda verdict: LEVELS.get(verdict, ""),
+    )
+    for name in made.list_templates():
+        made.get_template(name)
+    return made
 
-    def render(self, template: str, values: Mapping[str, Any]) -> str:
-        return self._environment.get_template(template).render(values)
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    """Return a page, or a part of one."""
+    return templates().get_template(template).render(values)
 
 
 def url(path: str, **parameters: object) -> str:

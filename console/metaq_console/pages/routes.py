@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from metaq_console.console import Console
 from metaq_console.errors import RequestFailed
 from metaq_console.pages.look import COOKIE_AGE_S, LANGUAGE_COOKIE, THEME_COOKIE, THEMES
-from metaq_console.pages.rendering import STATIC, Templates
+from metaq_console.pages.rendering import STATIC, templates
 from metaq_console.pages.screens.clients import clients
 from metaq_console.pages.screens.dead_letters import dead_letters, resend
 from metaq_console.pages.screens.groups import group, groups, reset, reset_preview
@@ -80,7 +80,8 @@ class Site:
     """What the pages of one process share."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._templates = console, Templates()
+        self._console = console
+        templates()  # compiled before the first request
         self._answers, self._streams = LastAnswers(), LiveStreams()
         self._secret = secrets.token_bytes(32)
         self._token = None if console.settings.token is None else Token(console.settings.token)
@@ -130,7 +131,7 @@ class Site:
         return _problem(self._visit(request), failure)
 
     def _visit(self, request: Request, session: str = "") -> Visit:
-        return Visit(request, self._console, self._templates, self._answers, self._csrf(session))
+        return Visit(request, self._console, self._answers, self._csrf(session))
 
     async def _changed(self, visit: Visit, change: Change) -> Response:
         """Check that a form was made by a page of this process for this visitor, and carry it out."""

@@ -22,7 +22,7 @@ from metaq_console.errors import RequestFailed
 from metaq_console.pages.decoders import visible
 from metaq_console.pages.display import moment
 from metaq_console.pages.look import Look, look_of
-from metaq_console.pages.rendering import Templates
+from metaq_console.pages.rendering import render
 from metaq_console.pages.texts import text
 
 T = TypeVar("T")
@@ -61,7 +61,6 @@ class Visit:
 
     request: Request
     console: Console
-    templates: Templates
     answers: LastAnswers
     csrf: str
     problems: list[Problem] = field(default_factory=list)
@@ -148,4 +147,4 @@ class Visit:
             "current": "",
             "is_live": False,
         }
-        return self.templates.render(template, {**shared, **values})
+        return render(template, {**shared, **values})

@@ -118,6 +118,27 @@ def test_nobody_waits_for_the_next_answer_to_a_slow_question(took_s: float, wait
     assert run(work) == [0, 0, 1 if waits else 0, 2]
 
 
+def test_an_answer_that_is_live_serves_no_longer_for_having_taken_long() -> None:
+    clock, calls = SteppedClock(), list[int]()
+
+    def call() -> int:
+        calls.append(len(calls))
+        clock.sleep(2 * SLOW_S)
+        return calls[-1]
+
+    async def work() -> list[int]:
+        questions = Questions(within_s=60, clock=clock)
+
+        async def ask() -> int:
+            return await questions.shared("newest", call, what="newest", fresh_s=1, is_live=True)
+
+        found = [await ask(), await ask()]
+        clock.sleep(1)
+        return [*found, await ask()]
+
+    assert run(work) == [0, 0, 1]
+
+
 def test_a_slow_question_that_fails_is_said_to_the_next_one_that_asks() -> None:
     clock, calls = SteppedClock(), list[int]()
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Collection, Iterator
 from typing import Any, cast
 
 import pytest
 from fix_broker import wait_until
+from metaq_console.cluster.cluster_questions import ClusterQuestions
+from metaq_console.cluster.questions import Questions
 from metaq_console.cluster.scan_jobs import KEPT_S, RUNNING_MAX, ScanJobs
 from metaq_console.cluster.scans import KEPT_BYTES_MAX, ROUND_MESSAGES, Scan, ScanRequest
 from metaq_console.cluster.system import PartitionReader, QueueSystem
 from metaq_console.cluster.values import FoundMessage, PassedMessages
 from metaq_console.errors import RequestFailed
 
+from metaq.model import OffsetRange
 from metaq.net.clock import SYSTEM_CLOCK
 
 ENDLESS = 10_000_000
@@ -74,8 +78,10 @@ class CountedSystem:
     def indexed(self, topic: str, **wanted: object) -> None:
         return None
 
-    def reader(self, topic: str, partition: str, position: int, *, is_bulk: bool) -> PartitionReader:
-        return CountedReader(self, partition, position)
+    def reader(
+        self, topic: str, partition: str, wanted: OffsetRange, *, is_bulk: bool, is_given: bool
+    ) -> PartitionReader:
+        return CountedReader(self, partition, wanted.start)
 
 
 class PausedClock:
@@ -119,8 +125,10 @@ class PassingReader(CountedReader):
 class PassingSystem(CountedSystem):
     """As the bundled broker's: needles are looked for in whole runs."""
 
-    def reader(self, topic: str, partition: str, position: int, *, is_bulk: bool) -> PartitionReader:
-        return PassingReader(self, partition, position)
+    def reader(
+        self, topic: str, partition: str, wanted: OffsetRange, *, is_bulk: bool, is_given: bool
+    ) -> PartitionReader:
+        return PassingReader(self, partition, wanted.start)
 
 
 @pytest.mark.parametrize("wanted", [{"text": "order 7"}, {"attribute": "paid"}, {"key": "paid"}, {"text": "消息"}])
@@ -155,6 +163,31 @@ def test_a_later_scan_goes_on_at_the_positions_of_an_earlier_one() -> None:
             break
     assert len(seen) == len(set(seen)) == 107
     assert at == system.ends
+
+
+def asked(system: CountedSystem, *requests: ScanRequest) -> list[Scan]:
+    """The scans of these requests, as clients of one console make them one after the other."""
+
+    async def work() -> list[Scan]:
+        cluster = ClusterQuestions(cast(QueueSystem, system), Questions(60), 60)
+        return [await cluster.scan(request) for request in requests]
+
+    return asyncio.run(work())
+
+
+def test_the_newest_messages_are_read_once_for_many_clients() -> None:
+    system = CountedSystem(p0=100)
+    first, second = asked(system, *[ScanRequest(topic="orders", start="newest", limit=3)] * 2)
+    assert [one.offset for one in second.messages()] == [one.offset for one in first.messages()] == [97, 98, 99]
+    assert len(system.read) == 3
+
+
+@pytest.mark.parametrize("more", [{"text": "order"}, {"since_ms": 5}, {"at": {"0-0": 98}}, {"start": "earliest"}])
+def test_each_client_has_a_search_of_its_own(more: dict[str, Any]) -> None:
+    system = CountedSystem(p0=100)
+    request = ScanRequest(topic="orders", **{"start": "newest", "limit": 2} | more)
+    first, second = asked(system, request, request)
+    assert len(system.read) == 2 * first.progress.read == 2 * second.progress.read
 
 
 def test_what_is_stored_meanwhile_is_left_for_a_later_scan() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import put
-from metaq.client.topic_reader import TopicReader, require_stored
+from metaq.client.topic_reader import TopicReader
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import OffsetMoved
 from metaq.formats.frames import PassedFrames
@@ -57,11 +57,12 @@ def test_an_offset_inside_a_message_is_refused(reader: TopicReader) -> None:
         reader.require_boundary(WHERE, 60)
 
 
-def test_an_offset_outside_of_what_is_stored_says_where_to_go_on() -> None:
-    require_stored(5, OffsetRange(5, 9), "orders/0-0")
-    for offset, to in ((4, 5), (10, 9)):
+def test_an_offset_outside_of_what_is_stored_says_where_to_go_on(reader: TopicReader) -> None:
+    stored = reader.stored(WHERE)
+    assert (reader.start(WHERE), reader.end(WHERE)) == (stored.start, stored.end) == (0, 270)
+    for offset, to in ((-1, stored.start), (stored.end + 1, stored.end)):
         with pytest.raises(OffsetMoved) as moved:
-            require_stored(offset, OffsetRange(5, 9), "orders/0-0")
+            reader.require_boundary(WHERE, offset)
         assert moved.value.to == to
 
 
