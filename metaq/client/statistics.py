@@ -166,7 +166,7 @@ def replication_figures(directory: Directory, pool: SessionPool) -> dict[Address
 
 
 def _replication(pool: SessionPool, address: Address) -> dict[str, str]:
-    with pool.lease(address) as session:
+    with pool.member(address) as session:
         figures = parse_figures(session.stats([REPLICATION])[REPLICATION])
     return {} if "resultCode" in figures else figures
 

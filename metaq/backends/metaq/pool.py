@@ -5,6 +5,8 @@ The address of a member of a pair stands for the pair's master: see ``pair_membe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Final
 
@@ -52,6 +54,12 @@ class SessionPool(Pool[Session]):
         shorter = Timeouts(min(seconds, self.timeouts.connect_s), min(seconds, self.timeouts.request_s))
         return SessionPool(shorter, self._transport, self.clock)
 
+    @contextmanager
+    def member(self, address: Address) -> Iterator[Session]:
+        """Open a session with the broker at ``address`` itself, also if that is not the master of its pair."""
+        with closing(Session.connect(address, self.timeouts, self._transport, self.clock)) as session:
+            yield session
+
     def _serving_address(self, address: Address) -> Address:
         return self.members.serving(address)
 
@@ -67,17 +75,11 @@ class SessionPool(Pool[Session]):
 
     def _ask_member(self, address: Address) -> PairFacts | None:
         """Return what the broker at ``address`` says about its pair; ``None`` if it has none, or does not answer."""
-        shorter = Timeouts(min(ASK_S, self.timeouts.connect_s), min(ASK_S, self.timeouts.request_s))
         try:
-            session = Session.connect(address, shorter, self._transport, self.clock)
+            with self.hurried(ASK_S).member(address) as session:
+                return parse_pair(session.ask(Stats("", 0)))
         except MetaqError:
             return None
-        try:
-            return parse_pair(session.ask(Stats("", 0)))
-        except MetaqError:
-            return None
-        finally:
-            session.close()
 
 
 _SHARED: Final = SessionPool()
