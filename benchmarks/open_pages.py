@@ -3,9 +3,10 @@
 A broker with ``[http]`` runs with a number of topics. A producer puts a message at a time, at a fixed rate; the latency
 of each is from its sending to its acknowledgement, and the processor time of the broker is that of its whole process.
 Clients that stand for open pages, in a process of their own, ask every two seconds for what a page shows: topics,
-partitions, the newest messages, groups, brokers, and search now and then. Rounds with and without them are short and
-alternate, the first of a pair by turns, so that both see the same machine. The result is the ratio of the 99th
-percentiles, of each pair of rounds and of all puts, and the part of a core that the broker spends on pages.
+partitions, the newest messages, groups, brokers, and search now and then. Rounds are short, and three follow each
+other: one with pages and two without, in an order that changes, so that all see the same machine. The result is the
+part of a core that the broker spends on pages, and the ratio of the 99th percentiles with and without, of all puts and
+of the rounds that follow each other, beside the same ratio of the two without pages, which is the machine's noise.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ SEARCH_EVERY: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to measure: rounds of ``seconds``, ``rate`` puts a second, ``pages`` clients that ask every ``every_s``."""
+    """What to measure: ``rounds`` of each kind of ``seconds``; ``rate`` puts a second; ``pages`` clients that ask every
+    ``every_s``.
+    """
 
     rounds: int
     seconds: float
@@ -67,21 +70,41 @@ class Settings:
 
 @dataclass(slots=True)
 class Latencies:
-    """Seconds of each put, without and with pages, of each round."""
+    """Of one kind of rounds: seconds of each put of each round, and the broker's processor time altogether."""
 
-    quiet: list[list[float]] = field(default_factory=list)
-    busy: list[list[float]] = field(default_factory=list)
-    quiet_cpu_s: float = 0.0
-    busy_cpu_s: float = 0.0
+    rounds: list[list[float]] = field(default_factory=list)
+    cpu_s: float = 0.0
 
-    def add(self, seconds: list[float], cpu_s: float, *, is_busy: bool) -> None:
-        """Add a round."""
-        if is_busy:
-            self.busy.append(seconds)
-            self.busy_cpu_s += cpu_s
-        else:
-            self.quiet.append(seconds)
-            self.quiet_cpu_s += cpu_s
+    @property
+    def all(self) -> list[float]:
+        """Seconds of each put of all rounds."""
+        return list(chain.from_iterable(self.rounds))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """With pages, and two times without."""
+
+    quiet: Latencies = field(default_factory=Latencies)
+    again: Latencies = field(default_factory=Latencies)
+    busy: Latencies = field(default_factory=Latencies)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How the 99th percentile of some rounds is to that of others: of all puts, and the median of the rounds."""
+
+    whole: float
+    median: float
+
+    @classmethod
+    def of(cls, these: Latencies, others: Latencies) -> Ratio:
+        """Compare rounds that followed each other."""
+        each = [percentile(a, 0.99) / percentile(b, 0.99) for a, b in zip(these.rounds, others.rounds, strict=True)]
+        return cls(percentile(these.all, 0.99) / percentile(others.all, 0.99), statistics.median(each))
+
+    def __str__(self) -> str:
+        return f"{self.whole:.3f} of all puts, {self.median:.3f} the median of the rounds"
 
 
 def percentile(values: Sequence[float], part: float) -> float:
@@ -232,26 +255,27 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(settings: Settings, folder: Path) -> tuple[Latencies, int]:
+def measure(settings: Settings, folder: Path) -> tuple[Found, int]:
     """Return the latencies, and how many answers the pages got."""
-    found, counts = Latencies(), list[int]()
+    found, counts = Found(), list[int]()
+    kinds = (found.quiet, found.busy, found.again)
     with running_broker(folder) as (broker, server, pid):
         fill(broker, settings.topics)
         put_for(broker, settings.seconds, settings.rate)
         with running_pages(server, settings, counts) as pages:
             for number in range(settings.rounds):
-                for is_busy in (number % 2 == 1, number % 2 == 0):
+                for kind in (*kinds[number % 3 :], *kinds[: number % 3]):
                     began_s = cpu_s(pid)
-                    with pages.opened() if is_busy else nullcontext():
-                        latencies = put_for(broker, settings.seconds, settings.rate)
-                    found.add(latencies, cpu_s(pid) - began_s, is_busy=is_busy)
+                    with pages.opened() if kind is found.busy else nullcontext():
+                        kind.rounds.append(put_for(broker, settings.seconds, settings.rate))
+                    kind.cpu_s += cpu_s(pid) - began_s
     return found, sum(counts)
 
 
 def main() -> None:
     """Measure, and print the percentiles and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=30, help="pairs of rounds, default %(default)s")
+    parser.add_argument("--rounds", type=int, default=30, help="rounds of each kind, default %(default)s")
     parser.add_argument("--seconds", type=float, default=2.0, help="of a round, default %(default)s")
     parser.add_argument("--rate", type=float, default=200.0, help="puts a second, default %(default)s")
     parser.add_argument("--pages", type=int, default=5, help="clients, default %(default)s")
@@ -263,15 +287,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="metaq-pages-", dir=given.folder) as folder:
         found, answers = measure(settings, Path(folder))
     print(f"{settings.pages} pages, {answers} answers, {settings.topics} topics, load {os.getloadavg()[0]:.1f}")
-    quiet, busy = (list(chain.from_iterable(rounds)) for rounds in (found.quiet, found.busy))
-    for name, values in (("without", quiet), ("with", busy)):
+    for name, kind in (("without", found.quiet), ("without", found.again), ("with", found.busy)):
+        values = kind.all
         shown = "  ".join(f"p{part * 100:g} {percentile(values, part) * 1000:7.2f} ms" for part in (0.5, 0.9, 0.99))
         print(f"{name:8} {len(values):6} puts  {shown}")
-    part = (found.busy_cpu_s - found.quiet_cpu_s) / (settings.rounds * settings.seconds)
-    print(f"the broker spends {part:.1%} of a core on pages")
-    ratios = [percentile(b, 0.99) / percentile(a, 0.99) for a, b in zip(found.quiet, found.busy, strict=True)]
-    print(f"p99 with / without: {percentile(busy, 0.99) / percentile(quiet, 0.99):.3f} of all puts, "
-          f"{statistics.median(ratios):.3f} the median of {len(ratios)} pairs of rounds")  # fmt: skip
+    quiet_cpu_s = (found.quiet.cpu_s + found.again.cpu_s) / 2
+    part = (found.busy.cpu_s - quiet_cpu_s) / (settings.rounds * settings.seconds)
+    print(f"the broker spends {part:.2%} of a core on pages")
+    print(f"p99 with / without:    {Ratio.of(found.busy, found.quiet)}")
+    print(f"p99 without / without: {Ratio.of(found.again, found.quiet)}: noise")
 
 
 if __name__ == "__main__":
