@@ -73,7 +73,7 @@ def test_a_killed_driver_neither_loses_nor_repeats(
     topic: RocketMQTopic, rocketmq_programs: Programs, tmp_path: Path
 ) -> None:
     rocketmq_programs.write(topic.name, 4000, size=50, batch=100)
-    options = (f"nameServers={topic.name_servers}", f"subscribe={topic.name}", "maxOffsetsPerTrigger=100")
+    options = (f"nameServers={topic.servers}", f"subscribe={topic.name}", "maxOffsetsPerTrigger=100")
     command = [sys.executable, str(DRIVER), "rocketmq", str(tmp_path), *options]
     moments: list[Callable[[int], bool]] = [
         lambda before: count_in(tmp_path, "commits") >= before + 2,
