@@ -46,6 +46,10 @@ class CheckpointFolderError(ConnectorError):
         return f"checkpoint {self.folder}: {self.reason}"
 
 
+class NoBatchYet(CheckpointFolderError):
+    """The query has begun no batch."""
+
+
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
     """Batch ``batch_id`` as it was planned."""
@@ -118,20 +122,21 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """Read the state of a checkpoint.
 
     Raises:
-        CheckpointFolderError: It is not a checkpoint, has no batch yet, or has an unknown form.
+        NoBatchYet: No batch was planned in it.
+        CheckpointFolderError: It is not a checkpoint, or has an unknown form.
     """
-    if not (folder / "offsets").is_dir():
+    if not (folder / "offsets").is_dir() and not (folder / "metadata").exists():
         raise CheckpointFolderError(folder, "there is no folder offsets in it; is this the checkpointLocation?")
     planned, committed = _numbered(folder / "offsets"), _numbered(folder / "commits")
     if not planned:
-        raise CheckpointFolderError(folder, "the query has not begun its first batch")
+        raise NoBatchYet(folder, "the query has not begun its first batch")
     last, done = max(planned), max(committed, default=None)
     if done is not None and done not in planned:
         raise CheckpointFolderError(folder, f"commits/{done} is there without offsets/{done}; it is not complete")
     end = DoneBatch(0, None) if done is None else _parsed(folder / "commits" / str(done), folder, parse_commit)
     return Checkpoint(
         folder=folder,
-        query_id=_query_id(folder),
+        query_id=query_id_of(folder),
         committed=None if done is None else read_batch(folder, done),
         planned=None if last == done else read_batch(folder, last),
         watermark_ms=end.watermark_ms,
@@ -205,7 +210,12 @@ def _parsed(file: Path, folder: Path, parse: Callable[[str], T]) -> T:
         raise CheckpointFolderError(folder, f"{file.parent.name}/{file.name} {error}") from None
 
 
-def _query_id(folder: Path) -> str | None:
+def query_id_of(folder: Path) -> str | None:
+    """Return the id of the query; ``None`` if it has not been written yet.
+
+    Raises:
+        CheckpointFolderError: The file has another form.
+    """
     file = folder / "metadata"
     if not file.exists():
         return None

@@ -150,7 +150,9 @@ class SourceReport:
 
     @property
     def moved(self) -> bool:
-        return self.end is not None and self.start is not None and dict(self.end.offsets) != dict(self.start.offsets)
+        """Whether the trigger read on; the first batch has no start."""
+        start = {} if self.start is None else dict(self.start.offsets)
+        return self.end is not None and dict(self.end.offsets) != start
 
 
 @dataclass(frozen=True, slots=True)

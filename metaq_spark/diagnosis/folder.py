@@ -8,7 +8,14 @@ from typing import Final
 
 from metaq.formats.checkpoint_files import NO_OFFSET
 from metaq_spark.backend import format_of
-from metaq_spark.checkpoint.folder import Checkpoint, local_folder, read_batch, read_checkpoint
+from metaq_spark.checkpoint.folder import (
+    Checkpoint,
+    NoBatchYet,
+    local_folder,
+    query_id_of,
+    read_batch,
+    read_checkpoint,
+)
 from metaq_spark.checkpoint.sources import CheckpointSource, is_move, read_line, read_sources
 from metaq_spark.diagnosis.evidence import Batch, FolderEvidence, SourceFolder
 from metaq_spark.errors import CheckpointError, ConnectorError
@@ -21,10 +28,10 @@ POSITIONS_KEPT: Final = 20
 
 
 def read_folder(place: str, now_ms: int) -> FolderEvidence:
-    """Return what the folder tells. A file that is damaged is evidence, too.
+    """Return what the folder tells: that a file is damaged, or that no batch has begun, is evidence, too.
 
     Raises:
-        CheckpointFolderError: It is not a checkpoint, is elsewhere, or no batch has begun.
+        CheckpointFolderError: It is not a checkpoint, or is elsewhere.
         CheckpointError: An offset was written by a newer version.
         OSError: It cannot be read.
     """
@@ -34,6 +41,8 @@ def read_folder(place: str, now_ms: int) -> FolderEvidence:
     batches = tuple(Batch(number, planned[number], committed.get(number)) for number in numbers)
     try:
         checkpoint = read_checkpoint(folder)
+    except NoBatchYet:
+        return FolderEvidence(str(folder), now_ms, query_id=query_id_of(folder))
     except ConnectorError as error:
         if not numbers or (damage := _damage(folder, numbers[-1], committed)) is None:
             raise

@@ -116,7 +116,7 @@ def _words(evidence: QueryEvidence) -> dict[str, str]:
 
 
 def _decide(situation: Situation) -> _Decision:
-    for question in (_not_ours, _damaged, _failed, _ended, _moved_by_hand, _late, _flows, _all_read, _not_moving):
+    for question in (_not_ours, _damaged, _moved_by_hand, _failed, _ended, _late, _flows, _all_read, _not_moving):
         if (decision := question(situation)) is not None:
             return decision
     return _unknown("The evidence does not say what the query does.", _needed(situation))
@@ -182,15 +182,25 @@ def _ended(situation: Situation) -> _Decision | None:
 
 
 def _moved_by_hand(situation: Situation) -> _Decision | None:
-    if situation.folder is None or not situation.folder.moved or situation.driver is Driver.ALIVE:
+    folder, run = situation.folder, situation.run
+    if folder is None or folder.planned is None or not folder.moved or situation.driver is Driver.ALIVE:
         return None
-    number = situation.folder.planned.number if situation.folder.planned is not None else "?"
-    return _Decision(
-        QueryVerdict.WAITING,
-        "B13",
-        RuleMatch(f"The query was moved by batch {number}, which has not run yet."),
-        (DRIVER,),
-    )
+    if run is not None and run.started_ms is not None and run.started_ms > folder.planned.planned_ms:
+        return None
+    said = f"The query was moved by batch {folder.planned.number}, which has not run yet."
+    return _Decision(QueryVerdict.WAITING, "B13", RuleMatch(said), (DRIVER,))
+
+
+def _no_batch_yet(situation: Situation) -> _Decision | None:
+    """A driver has just started, and plans the first batch."""
+    run, folder = situation.run, situation.folder
+    if situation.driver is not Driver.ALIVE or run is None or run.started_ms is None or situation.work:
+        return None
+    age_s = situation.age_s(run.started_ms)
+    if age_s > FIRST_S or (folder is not None and folder.batches):
+        return None
+    sentence = f"The query started {seconds(age_s)} ago and is preparing its first batch."
+    return _Decision(QueryVerdict.WORKING, "B14", RuleMatch(sentence))
 
 
 def _late(situation: Situation) -> _Decision | None:
@@ -299,7 +309,11 @@ def _not_moving(situation: Situation) -> _Decision | None:
             QueryVerdict.STUCK, "B2", RuleMatch(f"The query waits at {suspect.where}, offset {suspect.read_to}.")
         )
     if lag is None:
-        return _unknown("Whether there is anything to read is not known.", (_away(situation) or BROKERS,))
+        if (early := _no_batch_yet(situation)) is not None:
+            return early
+        last = situation.work[-1] if situation.work and situation.driver is Driver.ALIVE else None
+        done = "" if last is None else f"The last batch ended {seconds(situation.age_s(last.ended_ms))} ago. "
+        return _unknown(f"{done}How much is unread is not known.", (_away(situation) or BROKERS,))
     fresh = lag.seconds is not None and lag.seconds <= max(FRESH_S, 2 * (situation.usual_s or 0.0))
     if situation.driver is not Driver.ALIVE:
         since = "" if age_s is None else f"; the last batch was committed {seconds(age_s)} ago"
@@ -364,7 +378,8 @@ def _missing(situation: Situation, verdict: QueryVerdict) -> Iterator[Missing]:
         return
     if evidence.folder is None and EvidenceKind.FOLDER not in evidence.unread:
         yield FOLDER
-    if evidence.brokers is None and EvidenceKind.BROKERS not in evidence.unread:
+    nothing_to_ask = evidence.folder is not None and not evidence.folder.batches
+    if evidence.brokers is None and EvidenceKind.BROKERS not in evidence.unread and not nothing_to_ask:
         yield BROKERS
     elif (situation.look is None or situation.away) and (away := _away(situation)) is not None:
         yield away

@@ -101,15 +101,25 @@ def _heartbeat_s(events: Sequence[Event], runs: Sequence[QueryRun]) -> float | N
 
 
 def _overlapping(events: Sequence[Event], runs: Sequence[QueryRun]) -> tuple[QueryRun, QueryRun] | None:
-    """Return two runs of which the first still worked when the second had already reported work."""
+    """Return two runs of which the first still worked when the second had already reported work.
+
+    Runs of one process follow each other: there, Spark reports a start at once, and the work before it later.
+    """
     by_id = {run.run_id: run for run in runs}
     begun: list[str] = []
     for event in events:
         if event["event"] in ("started", "progress", "idle", "status") and event["runId"] not in begun:
             begun.append(event["runId"])
         elif event["event"] in ("progress", "idle", "status") and begun and event["runId"] != begun[-1]:
-            return by_id[event["runId"]], by_id[begun[-1]]
+            first, second = by_id[event["runId"]], by_id[begun[-1]]
+            if not _are_of_one_process(first, second):
+                return first, second
     return None
+
+
+def _are_of_one_process(first: QueryRun, second: QueryRun) -> bool:
+    places = [(run.driver.get("host"), run.driver.get("pid")) for run in (first, second)]
+    return places[0] == places[1] and None not in places[0]
 
 
 def _trigger(event: Event) -> Trigger | None:

@@ -26,7 +26,7 @@ class QueryVerdict(enum.StrEnum):
 MEANINGS: Final[Mapping[QueryVerdict, tuple[str, int]]] = {
     QueryVerdict.IDLE: ("everything is read", 0),
     QueryVerdict.WORKING: (
-        "a batch runs within its usual time, or batches follow each other and the query keeps up",
+        "a batch runs within its usual time, batches follow each other and the query keeps up, or it has just started",
         0,
     ),
     QueryVerdict.CATCHING_UP: ("messages wait, and it reads faster than they arrive; with the time to go", 0),

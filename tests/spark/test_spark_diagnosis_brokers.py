@@ -3,15 +3,19 @@ checkpoints of other connectors."""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from diagnosed_query import DiagnosedQuery, ended
+from diagnosed_query import DiagnosedQuery, ended, sentence_of
 from fix_broker import RunningBroker, StartBroker, free_port, wait_until, write_ini
+from local_servers import BrokerPair, running_name_server
 from pyspark.sql import DataFrame, SparkSession
 
+from metaq import RocketMQ
 from metaq.errors import MetaqError
 from metaq_spark.diagnosis.diagnosis import diagnose
 
@@ -119,6 +123,25 @@ def test_a_filter_of_rocketmq_that_matches_nothing(rocketmq_query: DiagnosedQuer
     found = query.expect("idle", "A4", tags="Paid")
     assert "'paid'" in found.sentence
     assert "selects 'Paid'" in found.sentence
+
+
+def test_a_route_to_a_frozen_broker(made: DiagnosedQuery, start_broker: StartBroker, tmp_path: Path) -> None:
+    """G6, G5: a name server still names a broker that is frozen."""
+    with running_name_server(tmp_path / "names") as names:
+        brokers = BrokerPair(start_broker, tmp_path, names.address)
+        made.name_servers = str(names.address)
+        with RocketMQ(made.name_servers) as mq:
+            mq.producer().send("orders", b"1")
+        ended(made.start(made.stream(), availableNow=True))
+        made.expect("idle", "A1")
+        os.kill(brokers.process_id("broker-b"), signal.SIGSTOP)
+        try:
+            found = made.expect_among("unknown", "G6")
+        finally:
+            os.kill(brokers.process_id("broker-b"), signal.SIGCONT)
+        assert "broker-b, which does not answer" in sentence_of(found, "G6"), found.text()
+        assert "G5" in [one.rule for one in found.findings if one.verdict is not None], found.text()
+        made.expect("idle", "A1")
 
 
 def test_checkpoints_of_other_connectors(spark: SparkSession, tmp_path: Path) -> None:

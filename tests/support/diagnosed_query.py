@@ -97,12 +97,20 @@ class DiagnosedQuery:
         return self.seen[-1]
 
     def expect(self, verdict: str, rule: str, **options: str) -> Diagnosis:
-        """Look until the verdict and the rule are these; fail with the last one if that takes too long."""
+        """Look until the verdict and its first rule are these; fail with the last one if that takes too long."""
+        return self._look_until(lambda found: found.rule == rule, verdict, rule, options)
 
+    def expect_among(self, verdict: str, rule: str, **options: str) -> Diagnosis:
+        """Look until the verdict is this, and the rule is one of its reasons or remarks."""
+        return self._look_until(lambda found: any(one.rule == rule for one in found.findings), verdict, rule, options)
+
+    def _look_until(
+        self, has_rule: Callable[[Diagnosis], bool], verdict: str, rule: str, options: dict[str, str]
+    ) -> Diagnosis:
         def is_so() -> bool:
             with suppress(MetaqError, OSError):  # before its first batch
                 found = self.look(**options)
-                return (str(found.verdict), found.rule) == (verdict, rule)
+                return str(found.verdict) == verdict and has_rule(found)
             return False
 
         end_s = time.monotonic() + DEADLINE_S
@@ -112,6 +120,24 @@ class DiagnosedQuery:
             threading.Event().wait(0.3)
         return self.seen[-1]
 
+    @contextmanager
+    def flooded(self, *values: str, every_s: float = 0.2) -> Iterator[None]:
+        """Put these messages again and again, as long as the block runs."""
+        stop = threading.Event()
+
+        def put() -> None:
+            while not stop.wait(every_s):
+                self.put(*values)
+
+        self.put(*values)
+        producer = threading.Thread(target=put)
+        producer.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            producer.join()
+
     def verdicts(self) -> list[str]:
         """All verdicts so far, without repeats in a row."""
         found: list[str] = []
@@ -119,6 +145,11 @@ class DiagnosedQuery:
             if not found or found[-1] != str(one.verdict):
                 found.append(str(one.verdict))
         return found
+
+
+def sentence_of(found: Diagnosis, rule: str) -> str:
+    """Return what a rule says."""
+    return next(one.sentence for one in found.findings if one.rule == rule)
 
 
 def ended(query: StreamingQuery) -> None:
@@ -131,4 +162,4 @@ def times(*values: object) -> list[str]:
     return [json.dumps({"at": str(value)}) for value in values]
 
 
-__all__ = ["DiagnosedQuery", "RunningBroker", "ended", "times"]
+__all__ = ["DiagnosedQuery", "RunningBroker", "ended", "sentence_of", "times"]

@@ -448,4 +448,11 @@ RULES: Final = (
         "Start the query: it goes on at the new position. Or take the move back: metaq-spark checkpoint undo.",
         SHOW,
     ),
+    Rule(
+        "B14",
+        "the query has just started",
+        (P,),
+        "Nothing to do: the first batch begins within seconds.",
+        WATCH,
+    ),
 )

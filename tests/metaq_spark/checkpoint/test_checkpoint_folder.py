@@ -115,6 +115,7 @@ def test_an_offset_of_a_newer_version_is_not_taken_for_an_unknown_one(tmp_path: 
     [
         (lambda folder: None, "there is no folder offsets in it; is this the checkpointLocation?"),
         (lambda folder: (folder / "offsets").mkdir(), "has not begun its first batch"),
+        (lambda folder: (folder / "metadata").write_text('{"id":"query-id"}'), "has not begun its first batch"),
         (lambda folder: plan(folder, 0, at(1), form="v3"), "offsets/0 is in Spark's form 'v3', known is v1 and v2"),
         (lambda folder: plan(folder, 0, "orders", form="v2"), "offsets/0 holds 'orders' where the name of a source"),
         (lambda folder: plan(folder, 0, at(1), metadata="nonsense"), "offsets/0 holds 'nonsense' where JSON"),

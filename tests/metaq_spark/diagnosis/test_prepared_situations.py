@@ -299,7 +299,13 @@ def a_partition_is_new(query: Prepared) -> None:
     query.looked({"0-0": (0, 1000), "0-1": (0, 70)}, seconds=2)
 
 
+def just_started(query: Prepared) -> None:
+    (query.folder / "offsets").mkdir()
+    query.started(2)
+
+
 CASES = {
+    "a query has just started": Case(just_started, "working", "B14", "Nothing to do", "started 2.0 s ago"),
     "a new partition waits for a query that has ended": Case(
         killed_before_a_new_partition, "gone", "B11", "Start the query again"
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from diagnosed import Prepared
 
 from metaq_spark.diagnosis.evidence import UiEvidence
@@ -61,3 +62,12 @@ def test_a_route_to_a_broker_that_is_away(tmp_path: Path) -> None:
     query = Prepared(tmp_path).batches(5, 5, 0.5, 100, until_s=100).looked({"0-0": (0, 500)})
     query.faults(("route of orders", "has queues at broker-b, which does not answer"))
     assert "G6" in rules(query)
+
+
+@pytest.mark.parametrize(("pid", "is_found"), [(7, False), (8, True)])
+def test_runs_that_report_in_turn_are_of_two_processes(
+    tmp_path: Path, pid: int, is_found: bool
+) -> None:
+    query = Prepared(tmp_path).batches(5, 5, 0.5, 100).started(20, "run-0").started(10, "run-1", pid=pid)
+    query.event("idle", 9, "run-0").event("idle", 8, "run-1")
+    assert ("F1" in rules(query)) == is_found
