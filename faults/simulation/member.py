@@ -109,6 +109,7 @@ class SimulatedMember:
         self._stop_serving()
         self.core = self._all.core(identity, disk.facts(), self._all.settings)
         self.note(f"opens as {file.uuid}, boot {boot}, promised {file.promised}, {self._ends()}")
+        self._all.zookeeper.report(self.number)
         self._execute(self.core.start())
         if self.has_left:
             self.feed(events.LeaveAsked())

@@ -9,6 +9,7 @@ Source: docs/replication.md.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -137,6 +138,7 @@ class PairDriver:
 
     def start(self) -> None:
         self._parts.store.watch(self._store_changed)
+        self._one_by_one("store", self._announce)  # first: a recorded master must be alive for the other member
         self._spawn(self._look(), "pair: who is alive")
         self._spawn(self._ticks(), "pair: ticks")
         self._spawn(self._ask_master(), "pair: is the master there")
@@ -329,6 +331,12 @@ class PairDriver:
         self._feed(events.RecordChanged())
 
     # ---- who is alive
+
+    async def _announce(self) -> None:
+        """Announce this member; if that fails, ``_look`` tries again."""
+        identity = self._parts.identity
+        with contextlib.suppress(StoreAway, StoreRefused):
+            await self._parts.store.announce(identity.uuid, LiveMember(identity.address, identity.blank))
 
     async def _look(self) -> None:
         """Announce this member, and look who else is alive, whenever that may have changed."""
