@@ -3,8 +3,12 @@ real query."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,8 +38,29 @@ def read_to_end(query: DiagnosedQuery, **options: str) -> None:
     ended(query.start(query.stream(**options), availableNow=True))
 
 
+def forget(file: Path) -> None:
+    """Remove a file of a checkpoint, and that of its checksum."""
+    file.unlink()
+    file.with_name(f".{file.name}.crc").unlink()
+
+
 def newest_batch(folder: Path) -> int:
     return max((int(file.name) for file in folder.glob("[0-9]*")), default=-1)
+
+
+def test_a_query_that_has_just_started(query: DiagnosedQuery, dev_broker: RunningBroker) -> None:
+    """B14: its broker takes a while to say where the topic begins."""
+    query.put("1")
+    frame = query.stream(requestTimeoutMs="90000")
+    os.kill(dev_broker.process.pid, signal.SIGSTOP)
+    try:
+        query.start(frame)
+        found = query.expect("working", "B14")
+    finally:
+        os.kill(dev_broker.process.pid, signal.SIGCONT)
+    assert "is preparing its first batch" in found.sentence, found.text()
+    assert found.missing == ()
+    query.expect("idle", "A1")
 
 
 @pytest.mark.long
@@ -81,6 +106,14 @@ def test_a_query_that_keeps_up(query: DiagnosedQuery) -> None:
     assert "behind" in found.sentence, found.text()
 
 
+def test_a_function_that_reads_nothing(query: DiagnosedQuery) -> None:
+    """D7"""
+    query.put("1")
+    query.start(query.stream(), lambda frame, batch: None)
+    found = query.expect("idle", "D7")
+    assert "The function of foreachBatch has read no rows of batch 0" in found.sentence, found.text()
+
+
 def test_a_folder_that_was_copied_while_the_query_ran(query: DiagnosedQuery, tmp_path: Path) -> None:
     """F2: its commits first, as copying does that goes by the names of folders; the query goes on meanwhile."""
     query.put("0")
@@ -114,16 +147,49 @@ def test_a_query_that_was_started_with_another_topic(query: DiagnosedQuery) -> N
     assert said == "The checkpoint has positions of orders, and the query subscribes to bills.", found.text()
 
 
+@pytest.mark.parametrize("part", ["offsets", "commits"])
+def test_a_file_that_a_crash_of_the_machine_has_emptied(query: DiagnosedQuery, part: str) -> None:
+    """F4: Spark cannot go on with it; with the advice it can."""
+    for number in range(3):
+        query.put(str(number))
+        read_to_end(query)
+    newest = query.checkpoint / part / "2"
+    if part == "offsets":  # the batch was planned and not done yet
+        forget(query.checkpoint / "commits" / "2")
+    newest.write_bytes(b"")
+    found = query.expect("failed", "F4")
+    assert f"The file {part}/2 is empty" in found.sentence, found.text()
+    assert f"move {part}/2 and its .crc file out of the folder" in found.advice
+    again = query.start(query.stream(), availableNow=True)
+    ended(again)
+    assert again.exception() is not None
+    forget(newest)
+    read_to_end(query)
+    query.expect("idle", "A1")
+
+
+def ended_runs(query: DiagnosedQuery) -> list[object]:
+    """Return the runs of the query whose end its reports have; those of other queries may be reported late."""
+    query_id = json.loads((query.checkpoint / "metadata").read_text())["id"]
+    events = [json.loads(line) for line in query.reports.read_text().splitlines()]
+    return [each["runId"] for each in events if (each["event"], each["id"]) == ("terminated", query_id)]
+
+
 def test_reports_of_another_query(query: DiagnosedQuery, tmp_path: Path) -> None:
-    """F5: somebody has started the program with another checkpointLocation."""
+    """F5, U0: somebody has started the program with another checkpointLocation."""
     query.put("1")
     read_to_end(query)
     query.expect("idle", "A1")
+    wait_until(lambda: ended_runs(query), "the end is reported")  # or it would be reported to the other listener
     other = DiagnosedQuery(query.spark, query.broker, tmp_path / "other")
     with other.listening():
         read_to_end(other)
-        wait_until(lambda: other.reports.exists() and "terminated" in other.reports.read_text(), "the end is reported")
+        wait_until(lambda: ended_runs(other), "the end is reported")
     query.put("2")
     found = diagnose(query.checkpoint, options=query.reach, progress=other.reports, sample_s=0)
-    assert (str(found.verdict), found.rule) == ("unknown", "F5"), found.text()
-    assert "the checkpoint is of query" in found.sentence
+    assert "the checkpoint is of query" in sentence_of(found, "F5"), found.text()
+    an_hour_ago = time.time() - 3600
+    for file in query.checkpoint.rglob("*"):
+        os.utime(file, (an_hour_ago, an_hour_ago))
+    alone = diagnose(query.checkpoint, sample_s=0)
+    assert (str(alone.verdict), alone.rule) == ("unknown", "U0"), alone.text()

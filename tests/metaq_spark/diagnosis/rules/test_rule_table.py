@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import string
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +34,13 @@ def test_a_rule_finds_nothing_in_no_evidence(name: str) -> None:
     find = RULES[name].find
     assert find is not None
     assert find(Situation(QueryEvidence(1_800_000_000_000))) is None
+
+
+def test_each_rule_is_made_true_with_a_real_query() -> None:
+    files = Path(__file__).parents[3].glob("spark/test_spark_diagnosis*.py")
+    tests = [one for file in files for one in ast.parse(file.read_text()).body if isinstance(one, ast.FunctionDef)]
+    said = " ".join(ast.get_docstring(one) or "" for one in tests if one.name.startswith("test_"))
+    assert set(re.findall(r"\b[A-GU]\d+\b", said)) == set(RULES)
 
 
 def test_no_rule_explains_a_checkpoint_of_others() -> None:
