@@ -35,6 +35,7 @@ from metaq_broker.log.retention.retention import Retention
 from metaq_broker.log.state.state_stream import StateStream
 from metaq_broker.log.state.state_table import FILE_NAME as STATE_NAME
 from metaq_broker.log.state.state_table import GROUPS_NAME, LoopDriver, StateTable
+from metaq_broker.log.streams.member import leave_pair
 from metaq_broker.log.sync.group_commit import FlushPolicy, GroupCommit
 from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.operate.config.replication import GregorConfig, PairConfig, SamsaConfig, SlaveConfig
@@ -372,11 +373,15 @@ class Broker:
         self._journal_stream: JournalStream | None = None
         self._state_stream: StateStream | None = None
         try:
-            begin_run(self._files, Path(self.config.system.data_path), directory)
+            data_path = Path(self.config.system.data_path)
+            begin_run(self._files, data_path, directory)
+            if self._pair is None and leave_pair(self._files, data_path):
+                fields = {"data": data_path}
+                _LOG.warning("the folder of a pair's member is used without [pair]", extra={"fields": fields})
             if self._pair is not None:
                 self._journal_stream = JournalStream.open(self._files, self._clock, directory)
                 self._closing.callback(self._journal_stream.close)
-                self._state_stream = StateStream.open(self._files, Path(self.config.system.data_path) / STATE_NAME)
+                self._state_stream = StateStream.open(self._files, data_path / STATE_NAME)
                 self._closing.callback(self._state_stream.close)
         except OSError as error:
             raise StartFailed(f"folder {directory} cannot be used: {error.strerror}: {error.filename}") from error

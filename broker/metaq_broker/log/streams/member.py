@@ -14,6 +14,9 @@ A *boot* is ``NUMBER-NONCE``: it counts the starts, and 8 random hex digits tell
 apart. It is durable before the member says anything. A folder that was restored from a copy has boots that the record
 does not know, or lacks those that it has.
 
+A broker without ``[pair]`` renames the file to ``pair-member.left`` before it appends anything: epochs tell nothing
+about bytes that were appended without one.
+
 Source: docs/log-format.md, "A member of a pair".
 """
 
@@ -32,6 +35,8 @@ from metaq_broker.log.files.sealed_files import seal, unseal
 from metaq_broker.log.streams import epochs
 
 FILE_NAME: Final = "pair-member"
+LEFT_NAME: Final = "pair-member.left"
+"""The file of a member whose folder a broker without ``[pair]`` has used."""
 BOOTS_MAX: Final = 1000
 """Limit of remembered boots: so often a member may start without reaching ZooKeeper, and still lead."""
 
@@ -84,6 +89,20 @@ def _parse(lines: list[str]) -> MemberRecord:
     return MemberRecord(uuid, int(broker), tuple(boots.split()), int(promised), int(seen))
 
 
+def leave_pair(files: Files, data_path: Path) -> bool:
+    """Note durably that a broker without ``[pair]`` uses the folder; return whether it was a member's (blocking).
+
+    Raises:
+        OSError: The disk refuses.
+    """
+    path = data_path / FILE_NAME
+    if not files.exists(path):
+        return False
+    files.rename(path, data_path / LEFT_NAME)
+    files.fsync_dir(data_path)
+    return True
+
+
 class MemberFile:
     """The file of a broker that runs; made by ``start``. Every change is durable when it returns."""
 
@@ -102,6 +121,13 @@ class MemberFile:
         """
         found = read_member(files, data_path)
         if found is None:
+            if files.exists(data_path / LEFT_NAME):
+                raise MemberRefused(
+                    f"{data_path} was a member's folder, and a broker without [pair] has used it since "
+                    f"({LEFT_NAME}), so its messages may differ from the other member's. If the other member has what "
+                    "you need, empty the data folder, and the broker joins as a new member and copies everything; to "
+                    'keep these messages, see "Begin a pair anew" in docs/replication.md'
+                )
             if _has_epochs(files, data_path):
                 raise MemberRefused(
                     f"{data_path / FILE_NAME} is missing, and {epochs.FILE_NAME} says that the folder was a member of "

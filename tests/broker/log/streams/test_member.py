@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 from metaq_broker.log.streams import epochs
 from metaq_broker.log.streams.facts import EpochStart
-from metaq_broker.log.streams.member import BOOTS_MAX, FILE_NAME, MemberFile, MemberRefused, read_member
+from metaq_broker.log.streams.member import (
+    BOOTS_MAX,
+    FILE_NAME,
+    LEFT_NAME,
+    MemberFile,
+    MemberRefused,
+    leave_pair,
+    read_member,
+)
 from metaq_broker.testing import Fault, FaultyFiles
 from stored import QuickFiles, cut_at_every_call
 
@@ -34,6 +42,18 @@ def test_two_starts_from_one_copy_are_different_boots(tmp_path: Path) -> None:
     other = started(tmp_path).record
     assert one.boots[:-1] == other.boots[:-1]
     assert one.boots[-1] != other.boots[-1]
+
+
+def test_a_folder_that_was_used_without_a_pair_is_no_members_any_more(tmp_path: Path) -> None:
+    """Also without any epoch, which would give it away."""
+    assert not leave_pair(QuickFiles(), tmp_path)
+    started(tmp_path)
+    assert leave_pair(QuickFiles(), tmp_path)
+    assert not leave_pair(QuickFiles(), tmp_path)
+    with pytest.raises(MemberRefused, match=r"a broker without \[pair\] has used it since"):
+        started(tmp_path)
+    (tmp_path / LEFT_NAME).unlink()
+    assert started(tmp_path).record.boots[-1].startswith("1-")
 
 
 def test_promises_never_go_back(tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
-from fix_broker import StartBroker, wait_until
+from fix_broker import DEADLINE_S, StartBroker, broker_command, wait_until
 from fix_zookeeper import ZooKeeperRoot
 from pair_processes import PairProcesses, put, segment_bytes, stored
 
@@ -116,6 +117,33 @@ def test_a_folder_with_foreign_partitions_is_not_touched(pair: PairProcesses) ->
     pair.b.start()
     wait_until(lambda: "never belonged to the pair" in pair.b.stats().get("trouble", ""), "also after a restart")
     assert segment_bytes(pair.b.data) == before
+
+
+def test_a_member_that_ran_without_its_pair_is_refused(pair: PairProcesses) -> None:
+    """What it took alone has the epoch of what the other member took meanwhile."""
+    pair.start()
+    put(pair, range(10))
+    slave = pair.other(pair.master)
+    slave.stop()
+    ini = pair.write(slave)
+    ini.write_text(ini.read_text().split("[zookeeper]")[0] + pair.extra)  # there, its id would be taken
+    slave.running = pair.start_broker("start", "-f", ini)
+    with MetaQ(brokers=[str(slave.address)]) as mq:
+        mq.producer().send("t", b"10")
+    assert "used without [pair]" in slave.log()
+    slave.stop()
+    before = segment_bytes(slave.data)
+    refused = subprocess.run(
+        broker_command("start", "-f", pair.write(slave)), capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert refused.returncode != 0
+    assert "a broker without [pair] has used it since" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert segment_bytes(slave.data) == before
+    shutil.rmtree(slave.data)
+    slave.start()
+    pair.wait_in_sync()
+    assert stored(pair) == list(range(10))
 
 
 def test_operators_go_back_to_a_backup(pair: PairProcesses, tmp_path: Path) -> None:
