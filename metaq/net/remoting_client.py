@@ -79,7 +79,7 @@ class RemotingClient:
         self._connections = ConnectionSettings(limits, tuple(hooks), settings.frame_bytes_max, settings.clock)
         self._name_servers = NameServers(name_servers, settings.clock)
         self._server_requests = ServerRequests()
-        self._on_ended = settings.on_ended
+        self._on_ended = [] if settings.on_ended is None else [settings.on_ended]
         self._links = LinkTable(self._new_link, settings.idle_s, settings.clock)
 
     def __enter__(self) -> RemotingClient:
@@ -162,6 +162,10 @@ class RemotingClient:
         stream = self._connector.connect(address, timeout_s)
         return RemotingConnection(stream, address, self._connections, refuse_requests=True)
 
+    def when_ended(self, ended: Callable[[Address], None]) -> None:
+        """Also call ``ended`` when a connection has ended, in its receiving thread."""
+        self._on_ended.append(ended)
+
     def disconnect(self, address: Address) -> None:
         """Close the connection to a server, if there is one; pending calls fail with ``ConnectionFailed``."""
         self._links.disconnect(address)
@@ -181,8 +185,8 @@ class RemotingClient:
 
     def _link_ended(self, link: Link) -> None:
         self._links.ended(link)
-        if self._on_ended is not None:
-            self._on_ended(link.connection.address)
+        for ended in self._on_ended:
+            ended(link.connection.address)
 
     def _send(self, call: ClientCall) -> None:
         link = self._links.get(call.address, call.deadline)

@@ -64,7 +64,8 @@ def new_client_id() -> str:
 class Heartbeats:
     """A thread that sends ``groups()`` to all ``masters()``, by broker name, every ``interval_s`` seconds.
 
-    Brokers that do not answer are retried; their errors are logged once, at ``level``.
+    Brokers that do not answer are retried; their errors are logged once, at ``level``. A broker forgets the groups when
+    the connection ends, and the next master of a pair does not know them: they are announced again at once.
     """
 
     def __init__(
@@ -79,10 +80,11 @@ class Heartbeats:
         self._client, self._masters, self._groups, self._interval_s = client, masters, groups, interval_s
         self._wake = threading.Event()
         self._closed = False
-        self._reached: set[str] = set()
+        self._reached: dict[str, Address] = {}
         self._reasons: dict[str, str] = {}
         self._beating = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="metaq-heartbeats", daemon=True)
+        client.when_ended(self._link_ended)
 
     def start(self) -> None:
         """Start the thread; call once. The first heartbeat follows soon."""
@@ -94,7 +96,7 @@ class Heartbeats:
         return frozenset(self._reached)
 
     def expect(self, broker_name: str) -> None:
-        """Send a heartbeat to a broker now, unless it answered the last one."""
+        """Send a heartbeat to a broker now, unless it answered the last one on a connection that there still is."""
         if broker_name not in self._reached:
             self._wake.set()
 
@@ -138,21 +140,27 @@ class Heartbeats:
                 return True
             command = to_request(HeartBeat(), body, broker_name=name)
             asked[name] = self._client.submit(address, command, ANSWER_S)
-        answered = [self._take(name, future) for name, future in asked.items()]
+        answered = [self._take(name, masters[name], future) for name, future in asked.items()]
         return bool(answered) and all(answered)
 
-    def _take(self, name: str, future: Future[RemotingCommand]) -> bool:
+    def _link_ended(self, address: Address) -> None:
+        if lost := [name for name, reached in list(self._reached.items()) if reached == address]:
+            for name in lost:
+                self._reached.pop(name, None)
+            self._wake.set()
+
+    def _take(self, name: str, address: Address, future: Future[RemotingCommand]) -> bool:
         try:
             response = future.result(ANSWER_S)
         except (MetaqError, TimeoutError) as error:
-            self._reached.discard(name)
+            self._reached.pop(name, None)
             self._said(f"broker {name}", str(error) or "no answer")
             return False
         if response.code != ResponseCode.SUCCESS:
-            self._reached.discard(name)
+            self._reached.pop(name, None)
             self._said(f"broker {name}", f"{name_of(response.code, response=True)}: {one_line(response.remark)}")
             return False
-        self._reached.add(name)
+        self._reached[name] = address
         self._said(f"broker {name}", None)
         return True
 

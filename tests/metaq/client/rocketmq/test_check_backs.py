@@ -219,6 +219,24 @@ def test_brokers_that_refuse_or_go_away_are_tried_again_and_named_once(
     assert caplog.text.count("answers again") == 2
 
 
+def test_the_next_master_is_told_when_a_connection_ends() -> None:
+    """It does not know the producer, and would ask nobody until the next regular heartbeat."""
+    with (
+        RemotingServer(lambda served, command: [command.reply()]) as old,
+        RemotingServer(lambda served, command: [command.reply()]) as new,
+        member_client(Timeouts(1.0, 1.0)) as client,
+    ):
+        masters = {"broker-a": old.address}
+        beats = Heartbeats(client, lambda: masters, ProducerGroups("g").said, 30.0)
+        beats.start()
+        wait_until(lambda: beats.reached == {"broker-a"}, "the broker knows it")
+        masters["broker-a"] = new.address
+        client.disconnect(old.address)
+        wait_until(lambda: len(new.received) == 1, "the next master is told")
+        wait_until(lambda: beats.reached == {"broker-a"}, "it knows it")
+        beats.close()
+
+
 @pytest.mark.parametrize("garbage", [b"\xff" * 64, b"\0" * 8, b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 def test_a_server_that_is_no_broker_is_named_and_left_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, garbage: bytes
