@@ -67,9 +67,6 @@ def _run(options: argparse.Namespace, base: Path) -> None:
             stack.callback(spark.stop)
         rounds = Rounds(base, stage, families, consumers, spark, options.only)
         rounds.run(options.rounds)
-        report("seconds without an acknowledgement, from the fault on, median / 99th percentile:")
-        for line in rounds.table():
-            report(line)
         late = rounds.late()
         for line in late:
             report(f"later than promised: {line}")

@@ -62,7 +62,7 @@ class Rounds:
         self._findings: list[str] = []
 
     def run(self, rounds: int) -> None:
-        """Run ``rounds``, then check. Raises ``PromiseBroken``, ``BrokerTrouble``."""
+        """Run ``rounds``, print the table of times, then check. Raises ``PromiseBroken``, ``BrokerTrouble``."""
         usable = [each for each in FAULTS if each.possible(self.stage) and self._only in each.name]
         for number in range(rounds):
             fault = usable[number] if number < len(usable) else self.stage.random.choice(usable)
@@ -71,6 +71,9 @@ class Rounds:
         self._calm()
         for family in self.families:
             family.stop()
+        report("seconds without an acknowledgement, from the fault on, median / 99th percentile:")
+        for line in self.table():
+            report(line)
         self._check()
 
     def _calm(self) -> None:
