@@ -184,6 +184,7 @@ def test_a_topic_that_was_made_again(
     """A6"""
     query.put("1", "2", "3")
     query.start(query.stream(), availableNow=True).awaitTermination(120)
+    query.wait_reported_end()
     query.expect("idle", "A1")
     assert dev_broker.stop() == 0
     shutil.rmtree(dev_broker.data / "orders-0")

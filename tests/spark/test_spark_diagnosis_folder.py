@@ -3,7 +3,6 @@ real query."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -168,23 +167,16 @@ def test_a_file_that_a_crash_of_the_machine_has_emptied(query: DiagnosedQuery, p
     query.expect("idle", "A1")
 
 
-def ended_runs(query: DiagnosedQuery) -> list[object]:
-    """Return the runs of the query whose end its reports have; those of other queries may be reported late."""
-    query_id = json.loads((query.checkpoint / "metadata").read_text())["id"]
-    events = [json.loads(line) for line in query.reports.read_text().splitlines()]
-    return [each["runId"] for each in events if (each["event"], each["id"]) == ("terminated", query_id)]
-
-
 def test_reports_of_another_query(query: DiagnosedQuery, tmp_path: Path) -> None:
     """F5, U0: somebody has started the program with another checkpointLocation."""
     query.put("1")
     read_to_end(query)
     query.expect("idle", "A1")
-    wait_until(lambda: ended_runs(query), "the end is reported")  # or it would be reported to the other listener
+    query.wait_reported_end()  # or it would be reported to the other listener
     other = DiagnosedQuery(query.spark, query.broker, tmp_path / "other")
     with other.listening():
         read_to_end(other)
-        wait_until(lambda: ended_runs(other), "the end is reported")
+        other.wait_reported_end()
     query.put("2")
     found = diagnose(query.checkpoint, options=query.reach, progress=other.reports, sample_s=0)
     assert "the checkpoint is of query" in sentence_of(found, "F5"), found.text()

@@ -120,6 +120,16 @@ class DiagnosedQuery:
             threading.Event().wait(0.3)
         return self.seen[-1]
 
+    def wait_reported_end(self) -> None:
+        """Wait until the reports have the end of a run of this query; Spark reports it late."""
+
+        def is_reported() -> bool:
+            query_id = json.loads((self.checkpoint / "metadata").read_text())["id"]
+            events = [json.loads(line) for line in self.reports.read_text().splitlines()]
+            return any((each["event"], each["id"]) == ("terminated", query_id) for each in events)
+
+        wait_until(is_reported, "the end is reported", DEADLINE_S)
+
     @contextmanager
     def flooded(self, *values: str, every_s: float = 0.2) -> Iterator[None]:
         """Put these messages again and again, as long as the block runs."""

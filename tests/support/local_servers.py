@@ -69,6 +69,7 @@ class RunningNameServer(LoopThread):
 
     def __init__(self, folder: Path, text: str) -> None:
         self.clock = ManualClock()
+        folder.mkdir(exist_ok=True)
         file = folder / "namesrv.properties"
         file.write_text(f"listenPort=0\nbindAddress=127.0.0.1\nkvConfigPath={folder / 'kvConfig.json'}\n{text}")
         config, self.warnings = load(file.read_text(), str(file))
