@@ -1,7 +1,7 @@
 """Measures whether pages that are open delay puts: the latency of puts with and without clients that ask over HTTP.
 
 A broker with ``[http]`` runs with a number of topics. A producer puts a message at a time, at a fixed rate; the latency
-of each is from its sending to its acknowledgement, and the processor time of the broker is that of its whole process.
+of each is from its sending to its acknowledgement, and the processor time of the broker is its whole process's.
 Clients that stand for open pages, in a process of their own, ask every two seconds for what a page shows: topics,
 partitions, the newest messages, groups, brokers, and search now and then. Rounds are short, and three follow each
 other: one with pages and two without, in an order that changes, so that all see the same machine. The result is the
@@ -92,7 +92,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How the 99th percentile of some rounds is to that of others: of all puts, and the median of the rounds."""
+    """The 99th percentile of some rounds, divided by the other rounds': of all puts, and the median of the rounds."""
 
     whole: float
     median: float

@@ -29,7 +29,7 @@ class StoredRecord(NamedTuple):
 class DiskStream:
     """``durable``: how many of the records survive a power cut. ``indexed``: how many the index counts.
 
-    ``damaged``: offsets of records that this disk has damaged; ``lost``: of those that were damaged at the leader.
+    ``damaged``: offsets of records that are damaged here; ``lost``: of records that the leader sent as damaged.
     """
 
     origin: StreamOrigin
@@ -77,7 +77,7 @@ class DiskStream:
 
 
 class Run(NamedTuple):
-    """Records on their way to a follower, and the offsets of those that are damaged at the leader."""
+    """Records on their way to a follower, and the offsets of damaged ones among them."""
 
     records: list[StoredRecord]
     lost: frozenset[int]

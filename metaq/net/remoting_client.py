@@ -46,15 +46,15 @@ IDLE_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """``idle_s``: seconds without traffic after which a connection is closed. ``on_ended``: called when a connection
-    has ended, in its receiving thread. ``clock`` and ``connector`` are for tests.
+    """``idle_s``: seconds without traffic after which a connection is closed.
+
+    ``clock`` and ``connector`` are for tests.
     """
 
     idle_s: float = IDLE_S
     frame_bytes_max: int = FRAME_BYTES_MAX
     clock: Clock = SYSTEM_CLOCK
     connector: Connector | None = None
-    on_ended: Callable[[Address], None] | None = None
 
 
 class RemotingClient:
@@ -79,7 +79,7 @@ class RemotingClient:
         self._connections = ConnectionSettings(limits, tuple(hooks), settings.frame_bytes_max, settings.clock)
         self._name_servers = NameServers(name_servers, settings.clock)
         self._server_requests = ServerRequests()
-        self._on_ended = [] if settings.on_ended is None else [settings.on_ended]
+        self._on_ended: list[Callable[[Address], None]] = []
         self._links = LinkTable(self._new_link, settings.idle_s, settings.clock)
 
     def __enter__(self) -> RemotingClient:
@@ -163,7 +163,7 @@ class RemotingClient:
         return RemotingConnection(stream, address, self._connections, refuse_requests=True)
 
     def when_ended(self, ended: Callable[[Address], None]) -> None:
-        """Also call ``ended`` when a connection has ended, in its receiving thread."""
+        """Call ``ended`` with the address when a connection has ended, in its receiving thread."""
         self._on_ended.append(ended)
 
     def disconnect(self, address: Address) -> None:

@@ -18,8 +18,10 @@ from pyspark.sql.streaming import StreamingQuery
 from metaq.client.metaq import MetaQ
 from metaq.errors import MetaqError
 from metaq.model import Message, Partition
+from metaq_spark.checkpoint.folder import query_id_of
 from metaq_spark.diagnosis.diagnosis import Watch
 from metaq_spark.diagnosis.listener import ProgressListener
+from metaq_spark.diagnosis.progress import read_events
 from metaq_spark.diagnosis.report import Diagnosis
 
 DEADLINE_S = 120.0
@@ -124,9 +126,8 @@ class DiagnosedQuery:
         """Wait until the reports have the end of a run of this query; Spark reports it late."""
 
         def is_reported() -> bool:
-            query_id = json.loads((self.checkpoint / "metadata").read_text())["id"]
-            events = [json.loads(line) for line in self.reports.read_text().splitlines()]
-            return any((each["event"], each["id"]) == ("terminated", query_id) for each in events)
+            ended_here = ("terminated", query_id_of(self.checkpoint))
+            return any((each["event"], each["id"]) == ended_here for each in read_events(self.reports))
 
         wait_until(is_reported, "the end is reported", DEADLINE_S)
 

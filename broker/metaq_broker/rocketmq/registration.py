@@ -23,7 +23,7 @@ from metaq.errors import ConnectionFailed, FieldError, MetaqError
 from metaq.formats.checksum import CHECKSUM_MASK
 from metaq.model import Address
 from metaq.net.duplex import RemotingTls
-from metaq.net.remoting_client import ClientSettings, RemotingClient
+from metaq.net.remoting_client import RemotingClient
 from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.bodies.registration import (
     DataVersion,
@@ -92,8 +92,9 @@ class NameServerRegistration:
         self._links = {
             address: NameServerLink(address, partial(self._register, address), interval_s) for address in name_servers
         }
-        settings = ClientSettings(on_ended=self._link_ended)
-        self._client = RemotingClient(tls=tls, settings=settings) if name_servers else None
+        self._client = RemotingClient(tls=tls) if name_servers else None
+        if self._client is not None:
+            self._client.when_ended(self._link_ended)
         self._thread = ThreadPoolExecutor(max(1, len(name_servers)), thread_name_prefix="name-server-registration")
         self._tasks: list[asyncio.Task[None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None

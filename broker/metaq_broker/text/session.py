@@ -18,6 +18,7 @@ from metaq.errors import ProtocolError
 from metaq.formats.frame_block import FrameBlock
 from metaq.formats.message_types import encode_single_head
 from metaq.protocols.text.commands import (
+    BLOCK_COMMANDS,
     Copy,
     Decide,
     Fetch,
@@ -193,7 +194,7 @@ class TextSession:
             self._refuse_as_no_master(command, self._refusal)
         elif self._access is None or not self._forbidden(self._access, command):
             handler(self, command)
-        if isinstance(command, PutBatch | MemberMessage):
+        if isinstance(command, BLOCK_COMMANDS):
             self.expects_block = True
             if isinstance(command.block, memoryview):  # written or copied, or not needed
                 self._services.buffers.give_back(command.block)

@@ -168,16 +168,18 @@ class MetaqSystem(QueueSystem):
     def positions(self, topic: str, start: ReadStart) -> dict[str, int]:
         match start:
             case "earliest":
-                reader = self._reader(topic)
-                return {str(where): reader.start(where) for where in sorted(reader.partitions)}
+                return self._in_each(topic, TopicReader.start)
             case "latest":
-                reader = self._reader(topic)
-                return {str(where): reader.end(where) for where in sorted(reader.partitions)}
+                return self._in_each(topic, TopicReader.end)
             case int(time_ms):
-                reader = self._reader(topic)
-                return {str(where): reader.at_time(where, time_ms) for where in sorted(reader.partitions)}
+                return self._in_each(topic, lambda reader, where: reader.at_time(where, time_ms))
             case given:
                 return dict(given)
+
+    def _in_each(self, topic: str, find: Callable[[TopicReader, Partition], int]) -> dict[str, int]:
+        """Return what ``find`` says of each partition."""
+        reader = self._reader(topic)
+        return {str(where): find(reader, where) for where in sorted(reader.partitions)}
 
     def _reader(self, topic: str) -> TopicReader:
         """Return a reader of the topic; of no partition if it has no message yet."""
@@ -187,8 +189,7 @@ class MetaqSystem(QueueSystem):
         return self._client.cluster.reader(topic, partitions)
 
     def newest_positions(self, topic: str, count: int) -> dict[str, int]:
-        reader = self._reader(topic)
-        return {str(where): reader.newest(where, count) for where in sorted(reader.partitions)}
+        return self._in_each(topic, lambda reader, where: reader.newest(where, count))
 
     def forget(self) -> None:
         self._places.forget()

@@ -233,6 +233,10 @@ class MemberMessage(NamedTuple):
     opaque: int
 
 
+BLOCK_COMMANDS: Final = (PutBatch, MemberMessage)
+"""Commands whose ``block`` may be in memory that the receiver lends and takes back."""
+
+
 class Result(NamedTuple):
     """``result CODE LENGTH OPAQUE`` + UTF-8 text.
 

@@ -21,17 +21,7 @@ from typing import Final, Literal
 
 from metaq.errors import ProtocolError
 from metaq.model import Buffer
-from metaq.protocols.text.commands import (
-    Command,
-    Filled,
-    MemberMessage,
-    Oversized,
-    Put,
-    PutBatch,
-    Reply,
-    Result,
-    Value,
-)
+from metaq.protocols.text.commands import BLOCK_COMMANDS, Command, Filled, Oversized, Put, Reply, Result, Value
 from metaq.protocols.text.lines import Head, ReplyHead, parse_command, parse_reply
 from metaq.protocols.text.puts import PUT, Puts, take_puts
 from metaq.protocols.text.receive_buffer import Inbox
@@ -233,7 +223,7 @@ class CommandDecoder(_Decoder):
 
 def _block_bytes(command: Command | Oversized) -> int:
     """Return how much memory a decoded block takes; other commands are small."""
-    return len(command.block) if isinstance(command, PutBatch | MemberMessage) else 0
+    return len(command.block) if isinstance(command, BLOCK_COMMANDS) else 0
 
 
 BufferSource = Callable[[int, int], memoryview | None]

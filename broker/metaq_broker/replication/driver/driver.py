@@ -138,7 +138,7 @@ class PairDriver:
 
     def start(self) -> None:
         self._parts.store.watch(self._store_changed)
-        self._one_by_one("store", self._announce)  # first: a recorded master must be alive for the other member
+        self._one_by_one("store", self._announce_first)  # a recorded master must be alive for the other member
         self._spawn(self._look(), "pair: who is alive")
         self._spawn(self._ticks(), "pair: ticks")
         self._spawn(self._ask_master(), "pair: is the master there")
@@ -332,21 +332,24 @@ class PairDriver:
 
     # ---- who is alive
 
-    async def _announce(self) -> None:
+    async def _announce_first(self) -> None:
         """Announce this member; if that fails, ``_look`` tries again."""
-        identity = self._parts.identity
         with contextlib.suppress(StoreAway, StoreRefused):
-            await self._parts.store.announce(identity.uuid, LiveMember(identity.address, identity.blank))
+            await self._announce()
+
+    async def _announce(self) -> None:
+        identity = self._parts.identity
+        await self._parts.store.announce(identity.uuid, LiveMember(identity.address, identity.blank))
 
     async def _look(self) -> None:
         """Announce this member, and look who else is alive, whenever that may have changed."""
         identity, store = self._parts.identity, self._parts.store
-        own, is_announced = LiveMember(identity.address, identity.blank), False
+        is_announced = False
         while True:
             self._has_changed.clear()
             try:
                 if not is_announced:
-                    await store.announce(identity.uuid, own)
+                    await self._announce()
                 self.live = await store.alive()
                 is_announced = identity.uuid in self.live  # not if somebody has deleted its node
             except (StoreAway, StoreRefused):

@@ -90,9 +90,8 @@ class RocketCore(ConsumerCore[RocketDelivery]):
         self.cluster, group, clock = cluster, options.group, cluster.pool.clock
         check_group(group, cluster.directory.namespace, GROUP_BYTES_MAX)
         self.subscriptions = Subscriptions(group, options.topics, options.subscription(), broadcast=options.broadcast)
-        self.client = cluster.client(
-            ClientSettings(frame_bytes_max=FRAME_BYTES_MAX, clock=clock, on_ended=self._link_ended)
-        )
+        self.client = cluster.client(ClientSettings(frame_bytes_max=FRAME_BYTES_MAX, clock=clock))
+        self.client.when_ended(self._link_ended)
         consumer_id = options.consumer_id or f"{own_ip()}@{os.getpid()}-{uuid.uuid4().hex[:12]}"
         within_s = min(OFFSETS_S, cluster.pool.timeouts.all_tries_s)
         self._offsets = Offsets(cluster.pool, cluster.directory, _NO_RETRIES, group, within_s)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fix_broker import StartBroker, wait_until
 from fix_zookeeper import ZooKeeperRoot
-from pair_processes import PairProcess, PairProcesses, stored
+from pair_processes import PairProcess, PairProcesses, put, stored
 
 from metaq import MetaQ
 from metaq.formats.frames import HEADER_BYTES
@@ -101,12 +101,6 @@ def test_a_damaged_member_waits_for_the_other_one(damage: Callable[[PairProcess]
     pair.wait_master(damaged)  # it was healed
     with MetaQ(brokers=[str(damaged.address)]) as mq:
         assert sorted(bytes(message.data) for message in mq.browse("t")) == sorted(bodies)
-
-
-def put(pair: PairProcesses, numbers: range) -> None:
-    """Put numbers, each with 180 bytes of blanks."""
-    with MetaQ(brokers=pair.brokers) as mq:
-        mq.producer().send_many("t", [Message(b"%-180d" % number) for number in numbers])
 
 
 def test_a_damaged_lone_member_hands_over_and_is_healed(pair: PairProcesses) -> None:
