@@ -246,7 +246,8 @@ class Bench:
         """Add what each process needs for a MB, and how fast batches could be if it never waited for another one."""
 
         def median(of: Side, process: str) -> float:
-            return statistics.median(each[process] for each in cpu_ms[of.name][1:])
+            taken = cpu_ms[of.name]
+            return statistics.median(each[process] for each in taken[1:] or taken)  # the first one warms up
 
         broker = median(self._single, MASTER)
         for process in (MASTER, SLAVE):

@@ -181,7 +181,7 @@ class DrivenPair:
         """Start both; ``a`` becomes the master if it is first."""
         await self.a.start()
         await self.b.start()
-        await self.until(lambda: self.in_sync == {"a", "b"})
+        await self.until(lambda: self.in_sync == {"a", "b"} and self.slave.role is PairRole.IN_SYNC)
 
     @property
     def in_sync(self) -> frozenset[str]:
