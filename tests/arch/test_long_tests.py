@@ -1,4 +1,4 @@
-"""What ``make test`` leaves out, ``make test-long`` runs, and continuous integration calls both."""
+"""What ``make test`` leaves out, ``make test-long`` runs, and continuous integration runs all of it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ LONG = "tests/examples/test_pipeline_example.py"
 """A file whose tests are all marked ``long``; others beside it are not."""
 
 
+@pytest.mark.process
 def test_ci_runs_both() -> None:
     run = (ROOT / ".ci" / "run").read_text()
-    assert {"test", "test-long"} <= set(re.findall(r"^make ([\w-]+)$", run, re.MULTILINE))
+    assert re.findall(r"^(METAQ_LONG_TESTS=1 )?make test$", run, re.MULTILINE) == ["METAQ_LONG_TESTS=1 "]
+    assert collected("tests/examples", METAQ_LONG_TESTS="1") == files("tests/examples")
 
 
 def collected(*arguments: str, **environment: str) -> set[str]:
@@ -30,10 +32,14 @@ def collected(*arguments: str, **environment: str) -> set[str]:
     return set(re.findall(r"^(\S+\.py)(?:::|: \d)", done.stdout, re.MULTILINE))
 
 
+def files(folder: str) -> set[str]:
+    return {f"{folder}/{path.name}" for path in (ROOT / folder).glob("test_*.py")}
+
+
 @pytest.mark.process
 def test_what_is_left_out_is_run_by_the_other() -> None:
     usual = collected("tests/examples")
     long = collected("-m", "long", "tests/examples", METAQ_LONG_TESTS="1")
     assert (LONG in usual, LONG in long) == (False, True)
-    assert usual | long == {f"tests/examples/{path.name}" for path in (ROOT / "tests/examples").glob("test_*.py")}
+    assert usual | long == files("tests/examples")
     assert collected(LONG) == {LONG}
