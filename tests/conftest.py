@@ -214,16 +214,24 @@ def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyt
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / f"state-{next(_numbers)}"))
 
 
+def _remove_streams(log: logging.Logger) -> None:
+    for handler in [each for each in log.handlers if type(each) is logging.StreamHandler]:
+        log.removeHandler(handler)
+
+
 @pytest.fixture(autouse=True)
 def _process_as_it_was() -> Iterator[None]:
-    """Undo what a test that runs a command in this process did to signals, and to level and stream of the root log."""
+    """Undo what a test that runs a command in this process did to signals, and to level and stream of the root log.
+
+    A library that calls ``logging.warning`` in a thread, between two tests, adds a stream, too.
+    """
     root = logging.getLogger()
-    level, handlers = root.level, set(root.handlers)
+    level = root.level
     signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    _remove_streams(root)
     yield
     root.setLevel(level)
-    for handler in [each for each in root.handlers if type(each) is logging.StreamHandler and each not in handlers]:
-        root.removeHandler(handler)
+    _remove_streams(root)
     for number, before in signals.items():
         if signal.getsignal(number) is not before:
             signal.signal(number, before)

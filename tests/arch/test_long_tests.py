@@ -15,6 +15,7 @@ LONG = "tests/examples/test_pipeline_example.py"
 """A file whose tests are all marked ``long``; others beside it are not."""
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_ci_runs_both() -> None:
     run = (ROOT / ".ci" / "run").read_text()
@@ -36,6 +37,7 @@ def files(folder: str) -> set[str]:
     return {f"{folder}/{path.name}" for path in (ROOT / folder).glob("test_*.py")}
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_what_is_left_out_is_run_by_the_other() -> None:
     usual = collected("tests/examples")

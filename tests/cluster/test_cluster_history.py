@@ -118,6 +118,7 @@ def misses_zookeeper(broker: RunningBroker) -> bool:
     return log.rfind("ZooKeeper is away") > log.rfind("registered in ZooKeeper")
 
 
+@pytest.mark.long
 def test_zookeeper_freezes_dies_and_comes_back(cluster: Cluster) -> None:
     server = cluster.zookeeper.server
     cluster.load.go_on(*IDS)
@@ -141,6 +142,7 @@ def test_zookeeper_freezes_dies_and_comes_back(cluster: Cluster) -> None:
     cluster.judge()
 
 
+@pytest.mark.long
 def test_a_broker_is_cut_off_from_zookeeper_and_another_wants_an_id(cluster: Cluster) -> None:
     cluster.load.go_on(*IDS)
     rival = subprocess.Popen(

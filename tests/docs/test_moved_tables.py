@@ -12,6 +12,7 @@ from moved_page import CODE, MARKED, PAGES, WORDS, page, tables
 from pyspark.sql import SparkSession
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.process
 @pytest.mark.slow

@@ -63,6 +63,7 @@ def test_a_reminder_arrives_when_it_is_due(start_broker: StartBroker, tmp_path: 
     assert example("reminders").remind(str(broker.rocketmq_address), "buy milk", 1) >= 1
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_an_hour_is_counted_when_it_is_over(cluster: str, spark: Any, tmp_path: Path) -> None:
     times = ["10:05", "10:50", "11:00", "11:20", "12:30"]

@@ -114,6 +114,7 @@ def test_once_per_key(source: Topic, tmp_path: Path) -> None:
     assert sorted((row.value, row.attribute) for row in rows) == [(b"a", "key=1"), (b"b", "key=2"), (b"c", "key=3")]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("rocksdb")
 def test_update_mode_is_exactly_once_when_a_driver_is_killed_before_spark_commits(

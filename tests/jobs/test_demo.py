@@ -32,6 +32,7 @@ def is_listening(address: str) -> bool:
         return probe.connect_ex((host, int(port))) == 0
 
 
+@pytest.mark.long
 def test_own_files_come_through_byte_for_byte(environment: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "my logs"
     folder.mkdir()

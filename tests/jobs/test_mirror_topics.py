@@ -165,6 +165,7 @@ def numbered(folder: Path) -> int:
     return sum(1 for file in folder.iterdir() if file.name.isdigit()) if folder.is_dir() else 0
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.process
 @pytest.mark.slow

@@ -138,6 +138,7 @@ def test_a_stateful_query_keeps_its_state(topic: Topic, command: Callable[..., A
     assert batches_of(counts, tmp_path, "update") == [["m05"]]
 
 
+@pytest.mark.long
 def test_sinks_with_a_log_of_batches_go_on(topic: Topic, command: Callable[..., Any], tmp_path: Path) -> None:
     """A file sink compacts its log every tenth batch and fails if one is missing; exactly-once refuses an old id."""
     topic.put(*[f"m{n}" for n in range(4)])

@@ -190,6 +190,7 @@ def test_what_joins_a_running_query_is_read_from_its_beginning(cluster: Changing
         query.stop()
 
 
+@pytest.mark.long
 def test_zookeeper_freezes_and_dies_and_the_query_goes_on(
     cluster: ChangingCluster, copy: Copy, zookeeper_server: ZooKeeperServer
 ) -> None:

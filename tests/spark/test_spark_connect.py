@@ -37,6 +37,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_batch_and_stream(printed: str) -> None:
     assert "client: pyspark.sql.connect.session" in printed
     assert "batches: True failure: None" in printed

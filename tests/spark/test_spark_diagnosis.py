@@ -64,6 +64,7 @@ def test_idle_is_not_stopped(query: DiagnosedQuery) -> None:
     wait_until(lambda: "No driver runs" in query.look().sentence, "the end of the run is reported", RUNS_S)
 
 
+@pytest.mark.long
 def test_a_partition_that_assign_leaves_out(query: DiagnosedQuery) -> None:
     """A2"""
     query.put("1")
@@ -86,6 +87,7 @@ def test_a_filter_that_matches_nothing(query: DiagnosedQuery) -> None:
     assert "selects 'Paid'" in found.sentence
 
 
+@pytest.mark.long
 def test_a_batch_that_is_stuck_in_the_sink_and_is_skewed(query: DiagnosedQuery) -> None:
     """B1, B2, B6"""
     sink = SlowSink(from_batch=1)
@@ -166,6 +168,7 @@ def test_a_query_that_fails_again_and_again(query: DiagnosedQuery) -> None:
     assert "2 runs in a row ended with an error in batch 1" in again.sentence
 
 
+@pytest.mark.long
 def test_the_query_waits_for_more_messages(query: DiagnosedQuery) -> None:
     """B10"""
     query.put("1")

@@ -29,6 +29,7 @@ def query(spark: SparkSession, dev_broker: RunningBroker, tmp_path: Path) -> Ite
         yield made
 
 
+@pytest.mark.long
 def test_falling_behind_and_catching_up(query: DiagnosedQuery) -> None:
     """C4, C10, C11"""
     pause_s, stop = [1.0], threading.Event()
@@ -62,6 +63,7 @@ def rows_of_state(running: StreamingQuery) -> int:
     return last["stateOperators"][0]["numRowsTotal"] if last is not None and last["stateOperators"] else 0
 
 
+@pytest.mark.long
 def test_a_state_that_grows(query: DiagnosedQuery) -> None:
     """E1"""
     running = query.start(query.stream().select(f.col("value").cast("string").alias("v")).dropDuplicates(["v"]))

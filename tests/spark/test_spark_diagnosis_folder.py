@@ -113,6 +113,7 @@ def test_a_function_that_reads_nothing(query: DiagnosedQuery) -> None:
     assert "The function of foreachBatch has read no rows of batch 0" in found.sentence, found.text()
 
 
+@pytest.mark.long
 def test_a_folder_that_was_copied_while_the_query_ran(query: DiagnosedQuery, tmp_path: Path) -> None:
     """F2: its commits first, as copying does that goes by the names of folders; the query goes on meanwhile."""
     query.put("0")

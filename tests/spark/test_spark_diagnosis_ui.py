@@ -57,6 +57,7 @@ def ui_of(query: DiagnosedQuery, pid: int) -> str | None:
     return next((event["driver"]["ui"] for event in started if event["driver"].get("pid") == pid), None)
 
 
+@pytest.mark.long
 def test_tasks_settings_and_memory_of_a_real_driver(query: DiagnosedQuery, reports_url: str) -> None:
     """E5, E2, B5, and reports from an address"""
     query.put("first")

@@ -23,6 +23,7 @@ SCRIPT = Path(__file__).with_name("lag_available_now.py")
 """Finds the installed package as any driver does."""
 
 
+@pytest.mark.long
 @pytest.mark.since("4.2")  # a run of one batch would leave the rest to the next run
 def test_the_last_batch_of_a_run_that_ends_is_reported(dev_broker: RunningBroker, tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), str(dev_broker.address), str(tmp_path / "checkpoint")]

@@ -64,6 +64,7 @@ def run(frame: DataFrame, folder: Path) -> list[str]:
     return sorted(seen)
 
 
+@pytest.mark.long
 def test_sources_that_come_go_and_get_other_names(topic: Topic, command: Callable[..., Any], tmp_path: Path) -> None:
     other = topic.named(f"{topic.name}-other")
     (tmp_path / "files").mkdir()

@@ -80,6 +80,7 @@ def test_reads_and_writes_by_zookeeper(spark: SparkSession, brokers: Brokers, tm
     assert queue.drain("first") == "abcdef"
 
 
+@pytest.mark.long
 def test_a_group_hands_over_and_is_handed_over_to(spark: SparkSession, brokers: Brokers, tmp_path: Path) -> None:
     queue = Queue(spark, brokers.zookeeper, "test", tmp_path)
     brokers.start("b")

@@ -150,6 +150,7 @@ def test_every_call_fails(tmp_path: Path, fault: Fault) -> None:
             check_and_go_on(open_harness(root, files), promises, round_)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_power_loss_twice_during_recovery(tmp_path: Path) -> None:
     """The second cut hits the recovery from the first one, at every call of it."""

@@ -39,6 +39,7 @@ def test_each_field_of_an_answer_is_required_and_no_other_is_allowed() -> None:
             assert set(schema["required"]) == set(schema["properties"]), name
 
 
+@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.slow
 def test_requests_made_from_the_document_are_answered_as_it_says(metaq_broker: BrokerProcess, tmp_path: Path) -> None:

@@ -192,6 +192,7 @@ class TestProcesses:
         )
         return ran.returncode, ran.stdout, ran.stderr
 
+    @pytest.mark.long
     def test_standard_streams_that_are_closed_or_full(self, clusters: dict[str, str]) -> None:
         closed = b"metaq: the standard output cannot be written: Bad file descriptor\n"
         assert self.run("METAQ topics >&-", clusters) == (1, b"", closed)

@@ -218,6 +218,7 @@ def test_the_command_names_it(serve: Serve, capsys: pytest.CaptureFixture[str]) 
     assert any("is a RocketMQ server, not a MetaQ broker" in row["detail"] for row in rows)
 
 
+@pytest.mark.long
 def test_a_server_that_says_nothing_is_waited_for(serve: Serve) -> None:
     with MetaQ(str(serve("silent"))) as mq, pytest.raises(MetaqError) as caught:
         mq.cluster.topics()

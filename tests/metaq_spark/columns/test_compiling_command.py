@@ -39,6 +39,7 @@ def compile_in(folder: Path, **variables: str) -> subprocess.CompletedProcess[st
     return run(folder, "-m", "metaq_spark.cli", "compile", **variables)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_is_compiled_once_is_found_by_the_next_process(tmp_path: Path) -> None:
     first, again = compile_in(tmp_path), compile_in(tmp_path)

@@ -41,6 +41,7 @@ def commit(group: str) -> UpdateConsumerOffset:
     return UpdateConsumerOffset(consumer_group=group, topic="configured", queue_id=0, commit_offset=3)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_hundred_thousand_groups_of_one_hostile_client_stop_nobody(front: Front) -> None:
     assert join(front, "with offsets") == front.ask(commit("with offsets")).code == 0
