@@ -9,22 +9,26 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from fix_broker import StartBroker
+from fix_broker import StartBroker, wait_until
 from local_servers import NAMES, BrokerPair, running_name_server
 
 from metaq import AsyncRocketMQ, RocketMQ
 from metaq.backends.rocketmq.errors import NoReply
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.replies import reply_properties, send_reply
+from metaq.client.rocketmq.producer import RocketProducer
 from metaq.client.rocketmq.records import RocketMessage, RocketReceived
 from metaq.client.rocketmq.requests import RocketReply, WaitingRequests
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.errors import SendFailed
 from metaq.model import Partition
+from peers.rocketmq.clients import client
+from peers.rocketmq.conversation import Conversation
+from peers.rocketmq.servers import Cluster
 
 pytestmark = pytest.mark.process
 
@@ -75,6 +79,35 @@ def test_requests_to_queues_of_both_brokers_are_replied_to(pair: BrokerPair) -> 
             check(producer.request("orders", body, timeout=LONG_S, partition=Partition(name, 1)), body)
         assert {message.partition.broker_name for message in replied} == set(NAMES)
         assert mq.producer(group="other").request("orders", b"again", timeout=LONG_S).data == b"reply to again"
+
+
+@pytest.mark.slow
+def test_requests_and_replies_of_java_clients_at_rocketmq_itself(
+    rocketmq: Cluster, rocketmq_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    java, names = client(f"java-{rocketmq.release.version}"), rocketmq.name_servers
+    theirs, own = rocketmq_topic(queues=2), rocketmq_topic(queues=2)
+    consumer = Conversation(java, names, tmp_path, role="push", group="java-replies", topic=theirs, replies="yes")
+    with consumer, RocketMQ(names) as mq:
+        consumer.ready()
+        producer = mq.producer()
+        wait_until(lambda: _is_replied_to(producer, theirs), "a first reply")
+        for number in range(10):
+            reply = producer.request(theirs, b"request %d" % number, timeout=LONG_S)
+            said = reply.data, reply.tag, reply.properties["property"]
+            assert said == (b"reply to request %d" % number, "reply", "of the reply")
+    with replying(names, to=own), Conversation(java, names, tmp_path, role="producer", group="java-asks") as asking:
+        asking.ready()
+        for number in range(10):
+            answer = asking.request(own, f"request {number}", int(LONG_S * 1000))
+            assert (answer["body"], answer["tag"]) == (f"reply to request {number}", "red")
+
+
+def _is_replied_to(producer: RocketProducer, topic: str) -> bool:
+    """Whether a request is replied to: a consumer has to get its queues first."""
+    with suppress(NoReply):
+        return producer.request(topic, b"first", timeout=3).data == b"reply to first"
+    return False
 
 
 def test_many_requests_of_one_loop_wait_at_the_same_time(pair: BrokerPair) -> None:
