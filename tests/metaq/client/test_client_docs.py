@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker
+from fix_broker import DEADLINE_S, RunningBroker, first_line
 from fix_tls import Certificates
+
+from metaq import MetaQ
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = [DOCS / "client.md", DOCS / "client-internals.md"]
@@ -44,3 +49,18 @@ def test_the_examples_run(
     assert "\ncommitted\n" in printed
     assert "a scone is b'4.20'" in printed
     assert len(EXAMPLES) == 27
+
+
+@pytest.mark.process
+def test_ctrl_c_ends_the_consumer_of_the_page_without_a_traceback(dev_broker: RunningBroker) -> None:
+    (example,) = (text for _, text in EXAMPLES if "suppress(KeyboardInterrupt)" in text)
+    assert example.count("consumer.stop()") == 1
+    endless = example.replace("consumer.stop()", "pass").replace("127.0.0.1:8123", str(dev_broker.address))
+    with MetaQ(str(dev_broker.address)) as mq:
+        mq.producer().send("orders", b"one tea")
+    command = [sys.executable, "-u", "-c", f"from metaq import MetaQ\n{endless}"]
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as ran:
+        assert first_line(ran) == "0 b'one tea'\n"
+        ran.send_signal(signal.SIGINT)
+        assert ran.communicate(timeout=DEADLINE_S) == ("", "")
+    assert ran.returncode == 0
