@@ -11,7 +11,7 @@ together. A slow sync does not delay the others: every ``LATE_S``, finished sync
 started. Completions that are found together cost the loop one wake-up.
 
 If the syncs of a disk are faster than a change of threads (``SyncTimes``), a small round runs on the loop, one sync
-after the other, while there is only one client, so that no other client waits.
+after the other, if somebody waits for it, and while there is only one client, so that no other client waits.
 
 With a threshold (``unflush_threshold`` > 0) ``wait`` calls back at the end of the loop's step, and a sync starts when
 more messages than that are not durable, or ``flush_interval_ms`` after the first of them, or as soon as there is a
@@ -153,12 +153,14 @@ class GroupCommit:
         log, policy = partition.log, partition.policy
         if partition.due or partition.under_way:
             return
-        is_watched = bool(self._watchers) and (log.topic, log.index) in self._watchers
-        if partition.waits_for_disk or is_watched or log.unflushed_messages > policy.unflush_threshold:
+        if partition.waits_for_disk or self._is_watched(log) or log.unflushed_messages > policy.unflush_threshold:
             self._make_due(partition)
         elif partition.timer is None:
             seconds = policy.flush_interval_ms / 1000
             partition.timer = asyncio.get_running_loop().call_later(seconds, self._make_due, partition)
+
+    def _is_watched(self, log: PartitionLog) -> bool:
+        return bool(self._watchers) and (log.topic, log.index) in self._watchers
 
     def wait(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
         """Wait for an append that ends at ``end_offset``; call back with ``None`` once it may be acknowledged, or the
@@ -285,7 +287,8 @@ class GroupCommit:
         disk = due[0].disk
         if self._is_syncing or not disk.times.are_quick(len(due), Clock.monotonic()) or not self._is_client_alone():
             return False
-        return all(partition.disk is disk for partition in due)
+        is_awaited = any(partition.waiters or self._is_watched(partition.log) for partition in due)
+        return is_awaited and all(partition.disk is disk for partition in due)
 
     def _start_here(self, due: list[_Partition]) -> None:
         """Sync partitions on the loop, including the work of a completion."""

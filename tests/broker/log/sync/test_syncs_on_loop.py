@@ -12,11 +12,13 @@ import pytest
 from metaq_broker.log.files.errors import LogFailed
 from metaq_broker.log.partitions.partition_log import LogSettings, PartitionLog
 from metaq_broker.log.sync import group_commit
-from metaq_broker.log.sync.group_commit import GroupCommit
+from metaq_broker.log.sync.group_commit import FlushPolicy, GroupCommit
 from metaq_broker.log.sync.sync import SMALL_BYTES
 from metaq_broker.log.sync.sync_times import SyncTimes
 from stored import ONE_SEGMENT, QuickFiles, SyncBench, frame, frames, played
 from waiting import until
+
+AFTER_SYNC = FlushPolicy()
 
 
 class Disk(QuickFiles):
@@ -36,9 +38,13 @@ class Disk(QuickFiles):
 
 
 class Bench(SyncBench):
-    def __init__(self, root: Path, *, is_client_alone: bool = True) -> None:
+    def __init__(self, root: Path, *, is_client_alone: bool = True, policy: FlushPolicy = AFTER_SYNC) -> None:
         self.disk = Disk()
-        super().__init__(root, self.disk, GroupCommit(is_client_alone=lambda: is_client_alone))
+        super().__init__(root, self.disk, GroupCommit(lambda _topic: policy, is_client_alone=lambda: is_client_alone))
+
+    def put_without_waiting(self, log: PartitionLog) -> None:
+        log.append(frames(1, log.end_ordinal))
+        self.commit.schedule(log)
 
     def log(self, name: str, folder: str = "data", settings: LogSettings = ONE_SEGMENT) -> PartitionLog:
         data = self.root / folder
@@ -142,6 +148,21 @@ def test_beside_another_client_syncs_are_in_threads(tmp_path: Path) -> None:
         await until(lambda: len(bench.reported) == 1)
 
     assert played(Bench(tmp_path, is_client_alone=False), scenario).disk.on_loop == [False]
+
+
+def test_a_sync_that_nobody_waits_for_is_in_a_thread(tmp_path: Path) -> None:
+    async def scenario(bench: Bench) -> None:
+        log = bench.log("t-0")
+        bench.put_without_waiting(log)
+        await until(lambda: log.unflushed_messages == 0)
+        ends: list[int] = []
+        bench.commit.watch("t", 0, ends.append)
+        bench.put_without_waiting(log)
+        await asyncio.sleep(0)
+        assert ends == [log.end_offset]
+
+    bench = Bench(tmp_path, policy=FlushPolicy(unflush_threshold=1000, flush_interval_ms=1))
+    assert played(bench, scenario).disk.on_loop == [False, True]
 
 
 def test_many_bytes_become_durable_in_a_thread(tmp_path: Path) -> None:
