@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ import metaq_spark.cli
 from metaq.cli import status_line
 from metaq.cli.colours import RED, painted
 from metaq.cli.main import main
-from metaq.cli.output import print_rows
+from metaq.cli.output import counted, print_rows
 from metaq.cli.parser import suggestion
 from metaq.cli.status_line import StatusLine
 
@@ -100,6 +101,38 @@ class TestStatusLine:
         shown = terminal.getvalue().split(CLEAR)
         assert [text.partition(" sent to orders, ")[0] for text in shown[1:3]] == ["1,000 messages", "2,000 messages"]
         assert shown[-1] == ""  # it is gone
+
+    @pytest.mark.parametrize(
+        ("arguments", "shown"),
+        [
+            ("produce sent -m x", "1 message sent to sent"),
+            ("consume orders", "1 message of orders"),
+            ("find orders --key nobody", "1 message read"),
+            ("mirror {cluster} {cluster} orders --prefix copy- --checkpoint {folder}/mirror", "1 message copied"),
+            ("bench put put --count 3", "3 messages sent"),
+            ("bench get orders", "1 message read"),
+        ],
+    )
+    def test_long_work_has_it(
+        self,
+        arguments: str,
+        shown: str,
+        command: Callable[..., tuple[int, str, str]],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        seen: list[str] = []
+
+        @contextmanager
+        def progress(_self: StatusLine, count: Callable[[], int], does: str) -> Iterator[None]:
+            yield
+            seen.append(f"{counted(count())} {does}")
+
+        with broker_thread(tmp_path, "[topic=*]\n") as cluster:
+            command("-c", str(cluster), "produce", "orders", "-m", "one tea")
+            monkeypatch.setattr(StatusLine, "progress", progress)
+            command("-c", str(cluster), *arguments.format(cluster=cluster, folder=tmp_path).split())
+        assert seen == [shown]
 
 
 FRONT, BEHIND = "in front of the command", "those of a command stand behind its name"
