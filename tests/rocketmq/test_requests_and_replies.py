@@ -96,7 +96,8 @@ def test_requests_and_replies_of_java_clients_at_rocketmq_itself(
             reply = producer.request(theirs, b"request %d" % number, timeout=LONG_S)
             said = reply.data, reply.tag, reply.properties["property"]
             assert said == (b"reply to request %d" % number, "reply", "of the reply")
-    with replying(names, to=own), Conversation(java, names, tmp_path, role="producer", group="java-asks") as asking:
+    asking = Conversation(java, names, tmp_path, role="producer", group="java-asks")
+    with asking, replying(names, to=own):  # in this order: the broker waits until the producer has taken a reply
         asking.ready()
         for number in range(10):
             answer = asking.request(own, f"request {number}", int(LONG_S * 1000))
