@@ -81,6 +81,8 @@ class Heartbeats:
         self._wake = threading.Event()
         self._closed = False
         self._reached: dict[str, Address] = {}
+        self._ended: set[Address] = set()
+        """Servers to which a connection has ended since the last round of heartbeats began."""
         self._reasons: dict[str, str] = {}
         self._beating = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="metaq-heartbeats", daemon=True)
@@ -133,6 +135,7 @@ class Heartbeats:
             self._said("the name servers", str(error))
             return False
         self._said("the name servers", None)
+        self._ended.clear()
         body = self._groups().to_json()
         asked: dict[str, Future[RemotingCommand]] = {}
         for name, address in masters.items():
@@ -144,6 +147,7 @@ class Heartbeats:
         return bool(answered) and all(answered)
 
     def _link_ended(self, address: Address) -> None:
+        self._ended.add(address)  # first: an answer may be about to be noted
         if lost := [name for name, reached in list(self._reached.items()) if reached == address]:
             for name in lost:
                 self._reached.pop(name, None)
@@ -162,6 +166,8 @@ class Heartbeats:
             return False
         self._reached[name] = address
         self._said(f"broker {name}", None)
+        if address in self._ended:  # after it had answered, perhaps
+            self._link_ended(address)
         return True
 
     def _said(self, who: str, reason: str | None) -> None:

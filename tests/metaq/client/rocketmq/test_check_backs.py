@@ -237,6 +237,30 @@ def test_the_next_master_is_told_when_a_connection_ends() -> None:
         beats.close()
 
 
+def test_a_connection_that_ends_before_its_answer_is_noted_is_not_forgotten() -> None:
+    """The answers are looked at one after the other; that of the first broker comes when the second one has left."""
+    has_ended = threading.Event()
+
+    def answer_late(served: Served, command: RemotingCommand) -> Iterable[Answer]:
+        has_ended.wait(10)
+        return [command.reply()]
+
+    with (
+        RemotingServer(answer_late) as first,
+        RemotingServer(lambda served, command: [command.reply(), None]) as second,
+        member_client(Timeouts(20.0, 20.0)) as client,
+    ):
+        beats = Heartbeats(
+            client, lambda: {"broker-a": first.address, "broker-b": second.address}, ProducerGroups("g").said, 3600.0
+        )
+        client.when_ended(lambda address: has_ended.set())
+        beats.start()
+        wait_until(lambda: len(second.connections) > 1, "the second broker is told again")
+        second.behaviour = lambda served, command: [command.reply()]
+        wait_until(lambda: beats.reached == {"broker-a", "broker-b"}, "both know it")
+        beats.close()
+
+
 @pytest.mark.parametrize("garbage", [b"\xff" * 64, b"\0" * 8, b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 def test_a_server_that_is_no_broker_is_named_and_left_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, garbage: bytes
