@@ -1,8 +1,8 @@
 """Finds out that a silent broker has been replaced: a frozen master closes no connection, and pulls wait at it anyway.
 
 A broker that has nothing to deliver is silent, too. So the name servers are asked after a second of silence, and then
-each time the silence has doubled, up to every ``LOOK_S_MAX``: a consumer that gets messages all the time notices soon,
-and one that gets none asks as rarely as Java's.
+each time the silence has grown by a quarter, up to every ``LOOK_S_MAX``: a consumer that gets messages all the time
+notices soon, and one that gets none asks as rarely as Java's.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from metaq.net.clock import Clock
 
 LOOK_S: Final = 1.0
 LOOK_S_MAX: Final = 30.0
+GROWTH: Final = 0.25
+"""The share of the silence so far after which the next look follows."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -86,4 +88,4 @@ class SilentMasters:
             self._replaced(waiting.address)
         else:
             now_s = self._clock.monotonic()
-            waiting.look_s = now_s + min(max(LOOK_S, now_s - waiting.heard_s), LOOK_S_MAX)
+            waiting.look_s = now_s + min(max(LOOK_S, GROWTH * (now_s - waiting.heard_s)), LOOK_S_MAX)

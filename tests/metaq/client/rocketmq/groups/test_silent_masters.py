@@ -69,11 +69,12 @@ def test_a_master_with_messages_is_not_asked_about(asked: Asked, masters: Silent
 
 def test_looks_become_rare(asked: Asked, masters: SilentMasters) -> None:
     masters.waits("broker-a", OLD)
-    wait_until(lambda: len(asked.times_s) >= 5, "five looks")
+    wait_until(lambda: len(asked.times_s) >= 2, "two looks")
     masters.waits("broker-a", OLD)  # a further pull is no message
+    wait_until(lambda: asked.times_s[-1] - asked.times_s[0] > 2.0, "two seconds of silence")
     pauses = [later - earlier for earlier, later in zip(asked.times_s, asked.times_s[1:], strict=False)]
-    assert pauses[1] > pauses[0] > 0.09
-    assert pauses[3] > 0.7
+    assert pauses[0] > 0.09
+    assert pauses[-1] > 0.4
 
 
 def test_nothing_runs_after_the_end(asked: Asked, masters: SilentMasters) -> None:
