@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +18,8 @@ from metaq.errors import MetaqError
 
 EXIT_OK: Final = 0
 EXIT_FOUND: Final = 1
+
+STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class PromiseBroken(Exception):
@@ -34,16 +38,50 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
     return parser
 
 
+class _Stopped(BaseException):
+    """The program was told to stop, by the signal with this ``number``."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(number)
+
+
+@contextlib.contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Raise ``_Stopped`` in the block at the first signal, also if the shell has had SIGINT ignored, as it does for
+    processes in the background; further ones are ignored.
+    """
+
+    def stop(number: int, _frame: object) -> None:
+        for each in STOPPING:
+            signal.signal(each, signal.SIG_IGN)
+        raise _Stopped(number)
+
+    before = {each: signal.signal(each, stop) for each in STOPPING}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
 def run(title: str, options: argparse.Namespace, work: Callable[[Path], None], *others: type[Exception]) -> int:
     """Run ``work`` in a folder, which is removed on success; return the exit status: 0 success, 1 a finding.
 
-    Findings are ``PromiseBroken``, ``BrokerTrouble``, ``MetaqError`` and ``others``.
+    Findings are ``PromiseBroken``, ``BrokerTrouble``, ``MetaqError`` and ``others``. At SIGTERM or SIGINT, ``work``
+    ends by an exception, so that it undoes what it has done to this machine; the status is 128 and the signal's number.
     """
     findings: tuple[type[Exception], ...] = (BrokerTrouble, MetaqError, *others)
     base = Path(options.folder or tempfile.mkdtemp(prefix=f"metaq-{title.replace(' ', '-')}-"))
     report(f"{title}: seed {options.seed}, data in {base}")
     try:
-        work(base)
+        with _stopped_by_signals():
+            work(base)
+    except _Stopped as stopped:
+        if not options.folder:
+            shutil.rmtree(base, ignore_errors=True)
+        report(f"{title}: stopped by {signal.Signals(stopped.number).name}")
+        return 128 + stopped.number
     except PromiseBroken as broken:
         return complain(title, [*broken.report, f"kept: {broken.folder}"], options.seed)
     except findings as trouble:

@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace, base: Path) -> None:
         clients: list[Family | GroupMember] = [*families, *consumers]
         for client in clients:
             client.start()
-            stack.callback(client.stop)
+            stack.callback(client.leave)
         spark = SparkCopies(base / "spark", copies) if options.spark else None
         if spark is not None:
             spark.start()

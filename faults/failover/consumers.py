@@ -44,9 +44,13 @@ class GroupMember(ABC):
         self._thread.start()
 
     def stop(self) -> None:
+        self.leave()
+        self._thread.join()
+
+    def leave(self) -> None:
+        """Leave the group soon; do not wait for it."""
         self._stopping = True
         self.reopen()
-        self._thread.join()
 
     def reopen(self) -> None:
         """Let the consumer leave the group; another one continues."""

@@ -53,8 +53,12 @@ class Family(ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        self._stopping.set()
+        self.leave()
         self._thread.join()
+
+    def leave(self) -> None:
+        """Send nothing more, and do not wait for the last message: brokers may be away for good."""
+        self._stopping.set()
 
     def has_sent_since(self, moment_s: float) -> bool:
         """Whether a message was acknowledged that was sent after a moment."""

@@ -56,6 +56,14 @@ class Network:
         }
 
     def __enter__(self) -> Network:
+        try:
+            self._build()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _build(self) -> None:
         _ip("link", "add", self._bridge, "type", "bridge")
         _ip("addr", "add", f"{self.own_address}/{_PREFIX_LENGTH}", "dev", self._bridge)
         _ip("link", "set", self._bridge, "up")
@@ -66,7 +74,6 @@ class Network:
             _ip("link", "set", "lo", "up", namespace=host.name)
             _ip("addr", "add", f"{host.address}/{_PREFIX_LENGTH}", "dev", "eth0", namespace=host.name)
             _ip("link", "set", "eth0", "up", namespace=host.name)
-        return self
 
     def __exit__(self, *error: object) -> None:
         for host in self.hosts.values():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,6 +72,40 @@ def test_queries_go_on_while_a_master_is_killed(tmp_path: Path, capsys: pytest.C
     for query in ("brokers", "zookeeper", "rocketmq"):
         assert re.search(rf"^query {query}: [1-9]\d* rows in \d+ micro-batches: each is there once$", said, re.M), said
     assert "queries ended 0 times" in said
+
+
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_program_that_is_stopped_leaves_nothing_behind(number: signal.Signals, tmp_path: Path) -> None:
+    """Started as a shell starts a process in the background: with SIGINT ignored."""
+    arguments = ["--rounds", "1000", "--only", "slave", "--folder", str(tmp_path / "run"), "--seed", "5"]
+    command = [sys.executable, "-m", "faults.failover", *arguments]
+    shell = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
+    with subprocess.Popen(shell, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        said: list[str] = []
+        for line in process.stdout:
+            said.append(line)
+            if line.startswith("round 1:"):
+                os.kill(process.pid, number)
+        assert process.wait() == 128 + number, said
+    assert said[-1] == f"failover: stopped by {number.name}\n"
+    network = process.pid % 200
+    spaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
+    assert f"mq{network}-" not in spaces
+    assert not Path(f"/sys/class/net/mqb{network}").exists()
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
+    assert not [pid for pid in Path("/proc").glob("[0-9]*") if str(tmp_path).encode() in command_line(pid)]
+
+
+def command_line(process: Path) -> bytes:
+    """Return the command line of a process; empty if it has just ended."""
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 @pytest.fixture
