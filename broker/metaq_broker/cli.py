@@ -20,6 +20,7 @@ from metaq_broker.operate.control.ctl import add_ctl_command
 from metaq_broker.operate.fsck.command import add_fsck_command
 from metaq_broker.operate.init_command import add_init_command
 from metaq_broker.operate.monitoring.diagnostics import FORMATS, LEVELS, log_to_stderr
+from metaq_broker.operate.registration.begin_pair import add_begin_pair_command
 from metaq_broker.operate.registration.forget import add_forget_command
 from metaq_broker.process import run
 from metaq_broker.start_errors import StartFailed
@@ -76,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     add_stats_command(commands)
     add_fsck_command(commands)
     add_forget_command(commands)
+    add_begin_pair_command(commands)
     return parser
 
 
