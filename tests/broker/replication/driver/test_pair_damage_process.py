@@ -5,17 +5,20 @@ A member that was alone in the set leads until the other one, which may have wha
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fix_broker import StartBroker, wait_until
+from fix_broker import StartBroker, broker_command, wait_until
 from fix_zookeeper import ZooKeeperRoot
 from pair_processes import PairProcess, PairProcesses, put, stored
 
 from metaq import MetaQ
-from metaq.formats.frames import HEADER_BYTES
+from metaq.errors import OffsetMoved
+from metaq.formats.frames import HEADER_BYTES, walk
 from metaq.model import Message
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -128,3 +131,49 @@ def test_a_damaged_lone_member_hands_over_and_is_healed(pair: PairProcesses) -> 
     pair.wait_in_sync()
     assert pair.master is other
     assert "trouble" not in damaged.stats()
+
+
+def said_by(*arguments: object) -> str:
+    """Return what a command of ``metaq-broker`` prints."""
+    return subprocess.run(broker_command(*map(str, arguments)), capture_output=True, text=True, timeout=60).stdout
+
+
+def test_a_shortened_file_of_a_lone_member_is_reported_and_the_other_copy_is_kept(pair: PairProcesses) -> None:
+    """The other member had everything, and was not in sync any more. Readers are not told that nothing was there."""
+    pair.start()
+    put(pair, range(150))
+    wait_until(pair.copies_are_equal, "equal copies")
+    with MetaQ(brokers=pair.brokers) as mq:
+        before = {int(message.data) for message in mq.browse("t") if message.partition.index == 0}
+    shortened = pair.master
+    other = pair.other(shortened)
+    other.kill()
+    wait_until(lambda: shortened.stats()["in_sync"] == str(shortened.address), "alone in sync")
+    end = int(segments(shortened)[-1].stem) + segments(shortened)[-1].stat().st_size
+    noted = re.compile(rf"^{end} .* t-0$", re.MULTILINE)
+    wait_until(lambda: noted.search((shortened.data / "durable-ends").read_text()) is not None, "the end is noted")
+    shortened.kill()
+    shorten_the_last(shortened)
+    assert "bytes that were durable are gone" in said_by("fsck", "--data", shortened.data)
+    shortened.start()
+    pair.wait_master(shortened)
+    assert "data is lost partition=t-0" in shortened.log()
+    status = said_by("ctl", "--data", shortened.data, "status")
+    assert "NOT REPLICATED  partition t-0 has lost bytes" in status
+    assert "DATA LOST       t-0, bytes" in status
+    put(pair, range(150, 160))
+    other.start()
+    pair.wait_master(other)
+    pair.wait_in_sync()
+    wait_until(pair.copies_are_equal, "equal copies")
+    [kept] = (path for path in other.data.glob("lost+found/t-0/*") if path.is_dir())
+    for member in pair.members:
+        status, checked = said_by("ctl", "--data", member.data, "status"), said_by("fsck", "--data", member.data)
+        assert "are not served" in status
+        assert "not served: [" in checked
+        assert f"{member.data}/lost+found/t-0/" in status
+        assert f"{member.data}/lost+found/t-0/" in checked
+    assert f"KEPT           {kept}, " in said_by("ctl", "--data", other.data, "status")
+    with pytest.raises(OffsetMoved):
+        stored(pair)
+    assert {int(frame.body) for path in kept.glob("*.meta") for frame in walk(path.read_bytes())} == before
