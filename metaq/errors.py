@@ -15,6 +15,7 @@
     ├── WindowFull             a message does not fit into a producer's window (retryable)
     ├── TransactionNotFound    no broker has the prepared branch
     ├── TopicNotFound          no broker knows the topic
+    │   └── MasterMissing      ... is registered at the moment: its broker may be starting, or elect (retryable)
     ├── MessageNotFound        a topic does not have the wanted message
     ├── BrokersMissing         a broker that a read requires is not found (retryable)
     ├── DirectoryConflict      two addresses report the same broker id
@@ -45,6 +46,8 @@ class MetaqError(Exception):
     retryable = False
     away = False
     """Whether a server is unreachable: it may be restarting, and is worth waiting for."""
+    electing = False
+    """Whether a broker is known to the cluster and has no master now: an election or a restart may be under way."""
 
 
 class ProtocolError(MetaqError):
@@ -92,6 +95,8 @@ class ConnectionFailed(MetaqError):
 
 class NotPairMaster(ConnectionFailed):
     """The broker at ``address`` is a member of a pair, and not its master; the master is looked for with a retry."""
+
+    electing = True
 
     def __str__(self) -> str:
         return f"broker {self.address} refused {self.action}: {self.reason}"
@@ -189,6 +194,23 @@ class TopicNotFound(MetaqError):
         if self.known is None:
             return sentence
         return f"{sentence}; topics there: {', '.join(sorted(self.known)[:20]) or 'none'}"
+
+
+class MasterMissing(TopicNotFound):
+    """No master is registered that may have ``topic``: those of ``brokers``, which are known to have had it, are away,
+    or no broker at all is registered. ``place``: where; ``brokers`` and it are text.
+    """
+
+    retryable = away = electing = True
+
+    def __init__(self, topic: str, brokers: list[str], place: str) -> None:
+        super().__init__(topic, brokers)
+        self.place = place
+        self.args = (topic, brokers, place)
+
+    def __str__(self) -> str:
+        missing = f"no master of broker {', '.join(self.brokers)}" if self.brokers else "no broker"
+        return f"topic {self.topic!r}: {missing} is registered {self.place} at the moment"
 
 
 class MessageNotFound(MetaqError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, Self, Unpack
 
@@ -30,6 +31,7 @@ from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.model import Address, Message, Partition, Xid
+from metaq.net.retry import election_policy
 from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts
 
@@ -72,11 +74,13 @@ class MetaQ(BlockingClient):
         if cluster.startswith(ZOOKEEPER_SCHEME):
             self._zookeeper = _zookeeper_address(cluster)
             cache = TreeCache(self._zookeeper, timeouts.connect_s)
-            self._directory: Directory = ZooKeeperDirectory(cache, self._pool)
+            make: Callable[..., Directory] = partial(ZooKeeperDirectory, cache, self._pool)
         else:
-            self._directory = FixedDirectory(_addresses(cluster), self._pool)
+            make = partial(FixedDirectory, _addresses(cluster), self._pool)
+        self._directory = make(election_policy(timeouts))
+        self._directory_now = make()  # for what waits by itself, without a limit, and must not be held up
         self._timeouts, self._tls = timeouts, tls
-        self.consumers: Final = MetaqCluster(cluster, self._directory, self._pool, self._zookeeper)
+        self.consumers: Final = MetaqCluster(cluster, self._directory_now, self._pool, self._zookeeper)
         """The parts of the cluster that consumers use."""
 
     @classmethod
@@ -138,7 +142,7 @@ class MetaQ(BlockingClient):
         self._require_open()
         return self._ends(
             OrderedProducer(
-                *(self._directory, self._pool, partitions, Path(spool)),
+                *(self._directory_now, self._pool, partitions, Path(spool)),
                 partitioner=partitioner,
                 retry_s=retry_s,
                 send_timeout_s=send_timeout_s,

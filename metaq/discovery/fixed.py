@@ -13,15 +13,18 @@ from metaq.discovery.stats import parse_settings
 from metaq.discovery.survey import SurveyedDirectory
 from metaq.errors import TopicNotFound
 from metaq.model import Address, Partition
+from metaq.net.retry import ONCE, RetryPolicy
 
 
 class FixedDirectory(SurveyedDirectory):
     """The brokers at ``addresses`` (at least one), asked over connections of ``pool``."""
 
-    def __init__(self, addresses: Sequence[Address], pool: SessionPool) -> None:
+    def __init__(
+        self, addresses: Sequence[Address], pool: SessionPool, policy: RetryPolicy = ONCE
+    ) -> None:
         if not addresses:
             raise ValueError(f"addresses: expected at least one broker, for example {ports.METAQ_HERE}")
-        super().__init__(pool)
+        super().__init__(pool, policy)
         self._named = list(dict.fromkeys(addresses))
         pool.members.name(self._named)
 

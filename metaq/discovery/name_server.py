@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from metaq import ports
@@ -32,8 +33,9 @@ from metaq.backends.rocketmq.topic_route import (
     not_ready,
 )
 from metaq.discovery.refreshed import RefreshedCache
-from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, TopicNotFound
+from metaq.errors import ConnectionFailed, DeadlineExceeded, MasterMissing, MetaqError, TopicNotFound
 from metaq.model import Address, Partition
+from metaq.net.retry import ONCE, RetryPolicy, persist
 
 LOOK_S: Final = 1.0
 """Longest wait for a name server that is asked whether a silent broker has moved."""
@@ -79,13 +81,21 @@ class NameServerDirectory:
 
     Topics are passed and returned without ``namespace``. Answers may be ``CACHE_AGE_S_MAX`` old, and older while no
     name server answers. All methods raise ``NameServersAway`` if none can be asked and none ever could, and
-    ``RouteUnusable`` if an answer is not valid.
+    ``RouteUnusable`` if an answer is not valid. ``policy``: retries of routes; by default there are none.
     """
 
-    def __init__(self, servers: Sequence[Address], pool: SessionPool, *, namespace: str | None = None) -> None:
+    def __init__(
+        self,
+        servers: Sequence[Address],
+        pool: SessionPool,
+        *,
+        namespace: str | None = None,
+        policy: RetryPolicy = ONCE,
+    ) -> None:
         if not servers:
             raise ValueError("servers: expected at least one name server")
         self._servers, self._pool, self._namespace = list(servers), pool, namespace or None
+        self._policy = policy
         self._clock = pool.clock
         self._lock = threading.Lock()  # guards the cache; may be held during a fetch
         self._brokers_lock = threading.Lock()  # also taken by a fetch
@@ -93,9 +103,12 @@ class NameServerDirectory:
         self._cache = RefreshedCache(f"name server {names}", "metaq-name-server", _NOT_NOW, self._clock)
         self._current = 0
         self._brokers: dict[str, dict[int, Address]] = {}
+        self._masters: dict[Address, str] = {}
+        """Every address that was a master's, with the name of its broker."""
         self._bundled: dict[Address, MetaQBroker] = {}
         self._avoided: dict[Address, float] = {}
         self._hurried = pool.hurried(LOOK_S)
+        pool.register((*self._servers, self._namespace, policy), self._was_replaced)
 
     @property
     def namespace(self) -> str | None:
@@ -195,6 +208,10 @@ class NameServerDirectory:
                 return True
         return False
 
+    def _was_replaced(self, address: Address) -> bool:
+        name = self._masters.get(address)
+        return name is not None and self.has_moved(name, address)
+
     def avoid(self, address: Address) -> None:
         with self._lock:
             self._avoided[address] = self._clock.monotonic() + AVOID_S
@@ -214,7 +231,8 @@ class NameServerDirectory:
 
     def _route(self, topic: str) -> TopicRoute:
         name = with_namespace(topic, self._namespace)
-        return self._get(("route", name), lambda: self._fetch_route(topic, name))
+        look = partial(self._get, ("route", name), lambda: self._fetch_route(topic, name))
+        return persist(look, self._policy, self._clock)
 
     def _get(self, key: Hashable, fetch: Callable[[], _T]) -> _T:
         with self._lock:
@@ -245,6 +263,9 @@ class NameServerDirectory:
 
         route = self._ask_each(ask)
         if route is None:
+            known = self._ask_each(ask_brokers)
+            if known is not None and not known.brokers:
+                raise MasterMissing(topic, [], f"at name server {', '.join(unknown_at)}")
             raise TopicNotFound(topic, unknown_at)
         self._remember(route.brokers)
         with self._brokers_lock:
@@ -268,18 +289,22 @@ class NameServerDirectory:
         """Record addresses; a broker without any keeps its previous ones."""
         with self._brokers_lock:
             self._brokers |= {name: dict(addresses) for name, addresses in brokers.items() if addresses}
+            self._masters |= {
+                addresses[MASTER_ID]: name for name, addresses in brokers.items() if MASTER_ID in addresses
+            }
 
     def _ask_each(self, ask: Callable[[Session], _T | None]) -> _T | None:
         """Return the first answer, beginning with the name server that answered last.
 
-        One of several that is silent gets ``LOOK_S`` before the next one is asked, and its full time if none answers.
+        One of several that is silent gets ``LOOK_S`` before the next one is asked, and twice as long each time that no
+        one answers; in the end, the rest of the time of a request.
 
         Raises:
             NameServersAway: None of them answers.
             NotNameServer: One of them is a broker.
         """
         order = [(self._current + step) % len(self._servers) for step in range(len(self._servers))]
-        for within_s in (LOOK_S, None) if len(order) > 1 else (None,):
+        for within_s in self._waits_s(len(order)):
             failures: list[MetaqError] = []
             for position in order:
                 try:
@@ -297,6 +322,17 @@ class NameServerDirectory:
         if len(failures) == len(order):
             raise NameServersAway([str(self._servers[position]) for position in order], list(map(_reason, failures)))
         return None
+
+    def _waits_s(self, count: int) -> Iterator[float | None]:
+        """Yield how long each of ``count`` name servers is waited for, in one round after the other."""
+        if count == 1:
+            yield None
+            return
+        end_s, within_s = self._clock.monotonic() + self._pool.timeouts.request_s, LOOK_S
+        while self._clock.monotonic() + 2 * within_s < end_s:
+            yield within_s
+            within_s *= 2
+        yield max(LOOK_S, end_s - self._clock.monotonic())
 
     def _ask_one(self, server: Address, ask: Callable[[Session], _T | None], within_s: float | None) -> _T | None:
         until_s = None if within_s is None else self._clock.monotonic() + within_s

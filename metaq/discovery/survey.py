@@ -21,12 +21,14 @@ from metaq.discovery.stats import (
     parse_offsets,
     parse_topics,
 )
-from metaq.errors import DirectoryConflict, MetaqError, NotPairMaster, ProtocolError
+from metaq.errors import ConnectionFailed, DirectoryConflict, MetaqError, NotPairMaster, ProtocolError
 from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
+from metaq.net.retry import ONCE, RetryPolicy, persist
 
 _OFFSETS: Final = "offsets"
 _INCARNATIONS: Final = "incarnations"
 _Parsed = TypeVar("_Parsed")
+_T = TypeVar("_T")
 
 Hidden = frozenset[tuple[int, str]]
 """(broker id, topic) of topics that a broker holds but does not offer to readers (``acceptSubscribe=false``)."""
@@ -36,10 +38,13 @@ Choose = Callable[[Session], Sequence[str]]
 
 
 class SurveyedDirectory(Directory):
-    """A ``Directory`` for reading; subclasses supply the addresses. Connections come from ``pool``."""
+    """A ``Directory`` for reading; subclasses supply the addresses. Connections come from ``pool``.
 
-    def __init__(self, pool: SessionPool) -> None:
-        self._pool = pool
+    ``policy``: retries of all questions but ``available_now`` and ``brokers_now``; by default there are none.
+    """
+
+    def __init__(self, pool: SessionPool, policy: RetryPolicy = ONCE) -> None:
+        self._pool, self._policy = pool, policy
         self._stats_cache = StatsCache()
         self._last_available = _Joined((), None, frozenset(), {})
 
@@ -164,7 +169,10 @@ class SurveyedDirectory(Directory):
         Raises:
             DirectoryConflict: Two addresses are the same broker, or a broker and its slave.
         """
-        return survey(self._pool, self._addresses(topics), choose)
+        return self._persist(lambda: survey(self._pool, self._addresses(topics), choose))
+
+    def _persist(self, ask: Callable[[], _T]) -> _T:
+        return persist(ask, self._policy, self._pool.clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,9 +266,12 @@ def _ask_master(pool: SessionPool, address: Address, choose: Choose) -> SurveyAn
     try:
         return _ask_there(pool, address, choose)
     except MetaqError as error:
-        if not error.retryable or pool.members.current(address) == address:
+        moved = pool.members.current(address) if error.retryable else address
+        if moved == address:
+            if isinstance(error, ConnectionFailed) and pool.members.is_member(address):
+                raise NotPairMaster(address, "stats", f"no master of its pair is found: {error.reason}") from error
             raise
-    return _ask_there(pool, pool.members.current(address), choose)
+    return _ask_there(pool, moved, choose)
 
 
 def _ask_there(pool: SessionPool, address: Address, choose: Choose) -> SurveyAnswers:

@@ -92,6 +92,11 @@ class TreeCache:
         with self._lock:
             return self._known(f"offers {topic}", lambda tree: tree.offers(topic))
 
+    def listed(self, topic: str) -> frozenset[int]:
+        """Return which masters have registered ``topic``, or a pattern for it. A master does that last of all."""
+        with self._lock:
+            return self._known(f"listed {topic}", lambda tree: tree.listed(topic))
+
     def invalidate(self) -> None:
         """Mark every answer as old, because one of them turned out to be wrong: the next call refreshes it."""
         with self._lock:

@@ -2,15 +2,18 @@
 
 ::
 
-    ROOT/brokers/ids/ID                          meta://HOST:PORT             current or last address of the master
-    ROOT/brokers/ids/ID/master                   meta://HOST:PORT             ephemeral, like all nodes of a live broker
-    ROOT/brokers/ids/ID/slaveK                   meta://HOST:PORT ROOT/brokers/ids/ID/master_config_checksum   CRC-32 of
-    server.ini ROOT/brokers/topics/TOPIC/ID-m               2                            ID-sK of slave K; for clients
-    before 1.4 ROOT/brokers/topics-pub/TOPIC/ID-m           {"numParts":2,"broker":"ID-m"}
-    ROOT/brokers/topics-sub/TOPIC/ID-m           the same ROOT/members/ID                              meta://HOST:PORT
-    not MetaQ's: current or last address of the master ROOT/members/ID/topics                       ["orders","pay*"]
-    not MetaQ's: topics that the master may have ROOT/consumers/GROUP/ids/CONSUMER            topics, separated by
-    commas; ephemeral ROOT/consumers/GROUP/owners/TOPIC/ID-INDEX   CONSUMER that reads the partition; ephemeral
+    ROOT/brokers/ids/ID                          meta://HOST:PORT            current or last address of the master
+    ROOT/brokers/ids/ID/master                   meta://HOST:PORT            ephemeral, like all nodes of a live broker
+    ROOT/brokers/ids/ID/slaveK                   meta://HOST:PORT
+    ROOT/brokers/ids/ID/master_config_checksum   CRC-32 of server.ini
+    ROOT/brokers/topics/TOPIC/ID-m               2                           ID-sK of slave K; for clients before 1.4
+    ROOT/brokers/topics-pub/TOPIC/ID-m           {"numParts":2,"broker":"ID-m"}
+    ROOT/brokers/topics-sub/TOPIC/ID-m           the same
+    ROOT/members/ID                              meta://HOST:PORT            not MetaQ's: as ROOT/brokers/ids/ID
+    ROOT/members/ID/topics                       ["orders","pay*"]           not MetaQ's: what the master may have
+    ROOT/pairs/ID                                {"epoch":4,...}             not MetaQ's: the record of a pair
+    ROOT/consumers/GROUP/ids/CONSUMER            topics, separated by commas; ephemeral
+    ROOT/consumers/GROUP/owners/TOPIC/ID-INDEX   CONSUMER that reads the partition; ephemeral
     ROOT/consumers/GROUP/offsets/TOPIC/ID-INDEX  MESSAGE_ID-OFFSET
 
 Readers must tolerate other nodes: a node of another form is not a broker, slave or partition.
@@ -29,6 +32,8 @@ from typing import Final
 from metaq.model import BROKER_ID_MAX, INT64_MAX, INT64_MIN, Address, Partition, TopicPartition
 
 DEFAULT_ROOT: Final = "/meta"
+ANY_TOPIC: Final = ("*",)
+"""The list of topics of a broker that has too many for one node, or that accepts all."""
 NO_MESSAGE: Final = -1
 """In place of the id of the last message, if there is none or it is unknown."""
 
@@ -143,6 +148,10 @@ class ZooKeeperLayout:
         """The node with the topics that a broker has or may get; it stays when the broker is away."""
         return f"{self.member(broker_id)}/topics"
 
+    def pair(self, broker_id: int) -> str:
+        """The node with the record of a pair that elects its master."""
+        return f"{self.root}/pairs/{broker_id}"
+
     @property
     def consumers(self) -> str:
         """Parent of all consumer groups."""
@@ -209,7 +218,7 @@ def member_topics_text(names: Iterable[str]) -> str:
     for "any".
     """
     text = json.dumps(sorted(set(names)), separators=(",", ":"))
-    return text if len(text) <= _MEMBER_TOPICS_CHARS_MAX else '["*"]'
+    return text if len(text) <= _MEMBER_TOPICS_CHARS_MAX else json.dumps(ANY_TOPIC)
 
 
 def parse_member_topics(text: str) -> tuple[str, ...] | None:
@@ -219,6 +228,29 @@ def parse_member_topics(text: str) -> tuple[str, ...] | None:
     except json.JSONDecodeError:
         return None
     return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredPair:
+    """What the record of a pair says: its elected master, the other member, and the epoch of the election."""
+
+    master: Address
+    other: Address
+    epoch: int
+
+
+def parse_pair_record(text: str) -> RegisteredPair | None:
+    """Parse the record of a pair, as far as clients need it; ``None`` for any other text, which a later version may
+    write, and for a pair with one member.
+    """
+    try:
+        record = json.loads(text)
+        addresses = {uuid: Address.parse(entry["address"]) for uuid, entry in record["members"].items()}
+        master, epoch = addresses.pop(record["master"]), int(record["epoch"])
+        [other] = addresses.values()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return RegisteredPair(master, other, epoch)
 
 
 def parse_partition_count(text: str) -> int:

@@ -12,12 +12,15 @@ from metaq.discovery.stats import covers
 from metaq.discovery.survey import Hidden
 from metaq.discovery.zk_client import Node, ZooKeeperClient
 from metaq.discovery.zk_layout import (
+    ANY_TOPIC,
+    RegisteredPair,
     Registrant,
     ZooKeeperAddress,
     ZooKeeperLayout,
     parse_address,
     parse_broker_id,
     parse_member_topics,
+    parse_pair_record,
     parse_partition_count,
     parse_slave,
 )
@@ -31,12 +34,14 @@ class RegisteredBroker:
 
     ``last`` stays in the tree after a crash. After a clean stop it stays for brokers of this project, not for Java
     brokers. ``topics``: topics that the broker may have, including patterns; ``None`` if it did not register them.
+    ``pair``: of a broker id that belongs to a pair that elects its master.
     """
 
     master: Address | None = None
     slaves: Mapping[int, Address] = field(default_factory=dict)
     last: Address | None = None
     topics: tuple[str, ...] | None = None
+    pair: RegisteredPair | None = None
 
     @property
     def readable(self) -> Address | None:
@@ -51,6 +56,21 @@ class RegisteredBroker:
         if self.master is not None or self.slaves or topics is None or self.topics is None:
             return True
         return any(covers(name, topic) for name in self.topics for topic in topics)
+
+    def lacks(self, topic: str, *, is_listed: bool) -> bool:
+        """Return whether the broker may have ``topic``, and nobody is registered for it now, or the registration of a
+        master is under way: ``is_listed`` tells whether it has registered the topic.
+        """
+        if self.slaves or (self.master is not None and (is_listed or self.topics == ANY_TOPIC)):
+            return False
+        if self.topics is None:
+            return self.pair is not None
+        return any(covers(name, topic) for name in self.topics)
+
+    @property
+    def places(self) -> str:
+        """Where its master was last, or is one of the two, for messages."""
+        return f"{self.pair.master} or {self.pair.other}" if self.pair is not None else str(self.last)
 
     def readable_without(self, avoided: Collection[Address]) -> Address | None:
         """Like ``readable``, but prefer a slave to a master that is ``avoided``."""
@@ -96,10 +116,17 @@ class TreeReader:
         ]
         addresses = dict(self._addresses([*parents, *map(self._layout.member, ids), *members]))
         lists = dict(self._texts([self._layout.member_topics(broker_id) for broker_id in ids]))
-        found = {broker_id: self._broker(broker_id, addresses, lists) for broker_id in ids}
+        pairs = dict(self._texts([self._layout.pair(broker_id) for broker_id in ids]))
+        found = {broker_id: self._broker(broker_id, addresses, lists, pairs) for broker_id in ids}
         return {broker_id: broker for broker_id, broker in found.items() if broker.readable is not None}
 
-    def _broker(self, broker_id: int, addresses: Mapping[str, Address], lists: Mapping[str, Node]) -> RegisteredBroker:
+    def _broker(
+        self,
+        broker_id: int,
+        addresses: Mapping[str, Address],
+        lists: Mapping[str, Node],
+        pairs: Mapping[str, Node],
+    ) -> RegisteredBroker:
         parent = self._layout.broker(broker_id)
         slaves = {
             number: address
@@ -109,7 +136,9 @@ class TreeReader:
         last = addresses.get(parent) or addresses.get(self._layout.member(broker_id))
         node = lists.get(self._layout.member_topics(broker_id))
         topics = None if node is None else parse_member_topics(node.text)
-        return RegisteredBroker(addresses.get(self._layout.master(broker_id)), slaves, last, topics)
+        record = pairs.get(self._layout.pair(broker_id))
+        pair = None if record is None else parse_pair_record(record.text)
+        return RegisteredBroker(addresses.get(self._layout.master(broker_id)), slaves, last, topics, pair)
 
     def _addresses(self, paths: list[str]) -> Iterator[tuple[str, Address]]:
         for path, node in self._texts(paths):
@@ -152,6 +181,13 @@ class TreeReader:
         counts = {master: self._count(path, texts[path]) for master, path in masters.items() if path in texts}
         maybe = {master for names in others for _, master in _masters(names or ())}
         return Offers(counts, frozenset(maybe - counts.keys()), tuple(name for name in known if "*" not in name))
+
+    def listed(self, topic: str) -> frozenset[int]:
+        """Return which masters have registered ``topic``, or a pattern for it, whether they accept messages or not."""
+        parent = self._layout.topics
+        names = [name for name in self._children(parent) if covers(name, topic)]
+        children = self._client.children(f"{parent}/{name}" for name in names)
+        return frozenset(master for found in children for _, master in _masters(found or ()))
 
     def _count(self, path: str, node: Node) -> int:
         try:

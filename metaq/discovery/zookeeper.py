@@ -2,19 +2,36 @@
 
 Reads go to the master of a broker id, else to one of its slaves. If neither is registered, because the broker crashed
 or restarts, reads go to the last known address of the master. They fail there with an error that names the broker,
-unless the broker registered its topics and none of them is wanted. Writes go to masters only.
+unless the broker registered its topics and none of them is wanted. Writes go to masters only. A topic whose brokers
+have no master at the moment is not a topic that does not exist: ``MasterMissing``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
+from metaq.backends.metaq.pair_members import PairFacts
 from metaq.backends.metaq.pool import SessionPool
 from metaq.discovery.stats import parse_settings
 from metaq.discovery.survey import Choose, Hidden, SurveyAnswers, SurveyedDirectory, survey
 from metaq.discovery.zk_cache import TreeCache
-from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, TopicNotFound
+from metaq.discovery.zk_layout import RegisteredPair
+from metaq.errors import (
+    ConnectionFailed,
+    DeadlineExceeded,
+    MasterMissing,
+    MetaqError,
+    TopicNotFound,
+    ZooKeeperAway,
+    ZooKeeperRefused,
+)
 from metaq.model import Address, Partition
+from metaq.net.retry import ONCE, RetryPolicy
+
+if TYPE_CHECKING:
+    from metaq.discovery.zk_map import RegisteredBroker  # imports kazoo, which only users of ZooKeeper need
 
 
 class ZooKeeperDirectory(SurveyedDirectory):
@@ -24,17 +41,33 @@ class ZooKeeperDirectory(SurveyedDirectory):
     ``ZooKeeperAway`` only if ZooKeeper has never answered in this process.
     """
 
-    def __init__(self, cache: TreeCache, pool: SessionPool) -> None:
-        super().__init__(pool)
+    def __init__(self, cache: TreeCache, pool: SessionPool, policy: RetryPolicy = ONCE) -> None:
+        super().__init__(pool, policy)
         self._cache = cache
+        self._pairs: dict[int, RegisteredPair] = {}
+        pool.members.register(cache.address, self._note_pairs)
 
     def brokers(self) -> dict[int, Address]:
         """Return broker id -> address to read from; asks no broker."""
+        self._registered()
         return self._cache.readable()
+
+    def _registered(self) -> Mapping[int, RegisteredBroker]:
+        """Return the brokers by id, and note those that are pairs: the other member is asked if one fails."""
+        found = self._cache.brokers()
+        for id_, pair in ((id_, broker.pair) for id_, broker in found.items()):
+            if pair is not None and self._pairs.get(id_) != pair:
+                self._pairs[id_] = pair
+                self._pool.members.note_facts(pair.master, PairFacts(pair.other, True, pair.epoch))
+        return found
+
+    def _note_pairs(self) -> None:
+        with suppress(ZooKeeperAway, ZooKeeperRefused):
+            self._registered()
 
     def masters(self) -> dict[int, Address]:
         """Return broker id -> last known address of its master, registered or not."""
-        found = self._cache.brokers()
+        found = self._registered()
         known = {broker_id: broker.master or broker.last for broker_id, broker in found.items()}
         return {broker_id: address for broker_id, address in known.items() if address is not None}
 
@@ -49,26 +82,44 @@ class ZooKeeperDirectory(SurveyedDirectory):
     def writable(self, topic: str) -> dict[Partition, Address]:
         """Return the partitions that accept ``topic``. A topic without messages may be registered only by its pattern:
         brokers with a matching pattern are asked for the number of partitions.
+
+        Raises:
+            MasterMissing: Nobody accepts the topic; a broker that is known to have had it has no master now.
+            TopicNotFound: Nobody accepts the topic.
         """
-        offers = self._cache.offers(topic)
-        masters = {id_: broker.master for id_, broker in self._cache.brokers().items() if broker.master is not None}
+        return self._persist(lambda: self._offered(topic) or self._offered_now(topic))
+
+    def _offered_now(self, topic: str) -> dict[Partition, Address]:
+        """Return ``_offered`` as it is now; raise as ``writable``."""
+        self._cache.invalidate()
+        listed = self._cache.listed(topic)  # first: what a master has listed there, it has offered before
+        if found := self._offered(topic):
+            return found
+        self._cache.invalidate()
+        brokers = self._registered().items()
+        if away := [f"{id_} ({each.places})" for id_, each in brokers if each.lacks(topic, is_listed=id_ in listed)]:
+            raise MasterMissing(topic, away, f"in ZooKeeper at {self._cache.address}")
+        raise TopicNotFound(topic, [str(self._cache.address)], list(self._cache.offers(topic).known))
+
+    def _offered(self, topic: str) -> dict[Partition, Address]:
+        offers, brokers = self._cache.offers(topic), self._registered()
+        masters = {id_: broker.master for id_, broker in brokers.items() if broker.master is not None}
         counts = {id_: count for id_, count in offers.counts.items() if id_ in masters}
         for broker in self._asked([masters[id_] for id_ in sorted(offers.maybe) if id_ in masters], _config):
             counts[broker.info.broker_id] = broker.read("config", parse_settings).partition_count(topic)
-        found = {Partition(id_, index): masters[id_] for id_, count in sorted(counts.items()) for index in range(count)}
-        if not found:
-            self._cache.invalidate()
-            raise TopicNotFound(topic, [str(self._cache.address)], list(offers.known))
-        return found
+        return {Partition(id_, index): masters[id_] for id_, count in sorted(counts.items()) for index in range(count)}
 
     def _addresses(self, topics: Collection[str] | None = None) -> Sequence[Address]:
-        known = self._cache.brokers()
+        known = self._registered()
         return [address for id_, address in self.brokers().items() if id_ not in known or known[id_].may_have(topics)]
 
     def _hidden(self) -> Hidden:
         return self._cache.hidden()
 
     def _survey_by(self, choose: Choose, topics: Collection[str] | None = None) -> list[SurveyAnswers]:
+        return self._persist(lambda: self._survey_once(choose, topics))
+
+    def _survey_once(self, choose: Choose, topics: Collection[str] | None) -> list[SurveyAnswers]:
         while True:
             try:
                 return self._asked(self._addresses(topics), choose)

@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeVar
 
 from metaq.errors import MetaqError
 from metaq.net.clock import Clock
+from metaq.net.transport import Timeouts
 
 _T = TypeVar("_T")
 
@@ -30,14 +31,16 @@ _log = logging.getLogger(__name__)
 class RetryPolicy:
     """Up to ``retries`` retries in a row (0 = none); the first after ``retry_interval_s``, then doubling.
 
-    For a server that is away (``MetaqError.away``), retries continue until ``wait_s`` after the first failure. No pause
-    is longer than ``pause_s_max``.
+    For a server that is away (``MetaqError.away``), retries continue until ``wait_s`` after the first failure; for a
+    broker without a master (``MetaqError.electing``) until ``election_s``, if that is longer. No pause is longer than
+    ``pause_s_max``.
     """
 
     retries: int = 5
     retry_interval_s: float = 0.2
     wait_s: float = 0.0
     pause_s_max: float = PAUSE_S_MAX
+    election_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.retries < 0:
@@ -49,6 +52,17 @@ class RetryPolicy:
 
 
 DEFAULT_POLICY: Final = RetryPolicy()
+ONCE: Final = RetryPolicy(0)
+
+
+ELECTION_PAUSE_S: Final = 0.1
+ELECTION_PAUSE_S_MAX: Final = 0.4
+"""First and longest pause between two attempts to find the new master of a pair."""
+
+
+def election_policy(timeouts: Timeouts) -> RetryPolicy:
+    """Return the retries of questions about the cluster: they wait for a broker without a master, and only for that."""
+    return RetryPolicy(0, ELECTION_PAUSE_S, pause_s_max=ELECTION_PAUSE_S_MAX, election_s=timeouts.request_s)
 
 
 class Reconnectable(Protocol):
@@ -125,7 +139,8 @@ class Attempts:
 
     def _waits(self, error: MetaqError) -> bool:
         """Whether to wait for a server that is away; logged once."""
-        left_s = self._failing_since_s + self._policy.wait_s - self._clock.monotonic()
+        wait_s = max(self._policy.wait_s, self._policy.election_s) if error.electing else self._policy.wait_s
+        left_s = self._failing_since_s + wait_s - self._clock.monotonic()
         if not error.away or left_s <= 0:
             return False
         if self._failures == self._policy.retries:

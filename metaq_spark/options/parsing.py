@@ -107,8 +107,10 @@ class ConnectionOptions(ABC):
 
     @property
     def retry_policy(self) -> RetryPolicy:
-        """Number and pauses of retries, without waiting for a restart."""
-        return RetryPolicy(self.retries, self.retry_interval_ms / 1000)
+        """Number and pauses of retries, without waiting for a restart. A broker that is known to be there, and has no
+        master at the moment, is waited for as long as for an answer.
+        """
+        return RetryPolicy(self.retries, self.retry_interval_ms / 1000, election_s=self.request_timeout_ms / 1000)
 
     @property
     def waiting_policy(self) -> RetryPolicy:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from metaq.backends.metaq.puts import Receipt, block_commands, parse_receipt
+from metaq.backends.metaq.puts import Receipt, block_commands, parse_receipt, takes_blocks
 from metaq.backends.metaq.session import OUTSTANDING_MAX, Session
 from metaq.errors import ConnectionFailed, DeadlineExceeded, ExtensionMissing, MetaqError
 from metaq.model import Buffer, TransactionId
@@ -89,6 +89,10 @@ class BatchWriter:
     def acknowledged(self) -> Sequence[Receipt]:
         """Receipts that ``flush`` has not returned yet: after a failure, the blocks that are certainly stored."""
         return self._receipts
+
+    def takes_blocks(self) -> bool:
+        """Return whether the broker stores blocks as such. Raises as ``write``."""
+        return self._until_done(lambda: takes_blocks(self._session))
 
     def write(self, partition_index: int, block: Buffer, count: int, topic: str | None = None) -> None:
         """Send a block of ``count`` whole frames; first wait for older blocks if too much is unacknowledged.

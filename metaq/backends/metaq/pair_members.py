@@ -1,8 +1,8 @@
 """Which brokers are members of a pair that elects its master, and which member is the master at the moment.
 
 An address of a member stands for its pair: sessions are opened with the master, whichever of the two it is. Members are
-known from their own words, in ``stats`` and ``version``. When one cannot be used, the other one is asked; if the pair
-is not known, all addresses that the client was given.
+known from their own words, in ``stats`` and ``version``, and from the pair's record in ZooKeeper. When one cannot be
+used, the other one is asked; if the pair is not known, all addresses that the client was given.
 
 Members may have several names: two addresses are the same server if their hosts have the same IP address. Connections
 use the name that the client was given.
@@ -10,7 +10,7 @@ use the name that the client was given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -65,6 +65,7 @@ class PairMembers:
     def __init__(self, ask: Ask, server_of: Callable[[Address], Address] = server_at) -> None:
         self._ask, self._server_of = ask, server_of
         self._given: dict[Address, None] = {}
+        self._registries: dict[Hashable, Callable[[], None]] = {}
         self._servers: dict[Address, Address] = {}
         self._names: dict[Address, Address] = {}
         self._others: dict[Address, Address] = {}
@@ -76,18 +77,25 @@ class PairMembers:
         """Add addresses that a client was given: they are asked when the pair of a failed broker is not known."""
         self._given |= dict.fromkeys(addresses)
 
+    def register(self, name: Hashable, note_pairs: Callable[[], None]) -> None:
+        """Add a registry: ``note_pairs`` is called when a broker fails or is silent whose pair is not known, and notes
+        the pairs that the registry knows. It raises nothing.
+        """
+        self._registries[name] = note_pairs
+
     def is_member(self, address: Address) -> bool:
         """Whether the broker at ``address`` is known to be a member of a pair."""
         return self._servers.get(address) in self._others
 
     def may_have_moved(self, address: Address) -> bool:
         """Whether the broker at ``address`` is a member of a pair, or may be one for all that is known: it has not said
-        yet whether it is, and the client was given other addresses, too.
+        yet whether it is, and the client was given other addresses, too, or a registry.
         """
         server = self._servers.get(address)
         if server in self._others:
             return True
-        return len(self._given) > 1 and server not in self._alone and address in self._given
+        is_one_of_several = len(self._given) > 1 and address in self._given
+        return server not in self._alone and (is_one_of_several or bool(self._registries))
 
     def current(self, address: Address) -> Address:
         """Return the last known master of the pair of ``address``; ``address`` if none is known. Asks nobody."""
@@ -143,6 +151,9 @@ class PairMembers:
     def look(self, address: Address) -> Address:
         """Ask others who is the master of the pair of ``address``; return ``address`` if none of them is."""
         server = self._server(address)
+        if server not in self._others and server not in self._alone:
+            for note_pairs in list(self._registries.values()):
+                note_pairs()
         for candidate in self._candidates(address, server):
             facts = self._ask(candidate)
             if facts is not None:

@@ -16,17 +16,12 @@ from metaq.errors import MetaqError
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.pool import IDLE_MAX_PER_ADDRESS, Pool
-from metaq.net.retry import RetryPolicy
+from metaq.net.retry import ELECTION_PAUSE_S, ELECTION_PAUSE_S_MAX, RetryPolicy
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts, Transport
 from metaq.protocols.text.commands import Stats
 
 IDLE_S_MAX: Final = 240.0
 """A MetaQ broker closes connections after 300 s of silence; the pool drops them before that."""
-
-
-ELECTION_PAUSE_S: Final = 0.1
-ELECTION_PAUSE_S_MAX: Final = 0.4
-"""First and longest pause between two attempts to find the new master of a pair."""
 
 
 def pair_policy(retries: int, timeouts: Timeouts) -> RetryPolicy:

@@ -24,7 +24,6 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final
 
 from metaq.backends.rocketmq.answers import one_line
@@ -308,7 +307,6 @@ class BatchWriter:
             self.close()
             self._address = self._where()
             self._session = self._lease.enter_context(self._pool.lease(self._address, until_s))
-            self._session.has_moved = partial(self._routes.has_moved, self._broker_name)
             self._forget_opaques()
         self._session.until_s = until_s
         return self._session

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -37,6 +37,16 @@ class SessionPool(Pool[Session]):
         super().__init__(connect, clock, idle_s_max=IDLE_S_MAX, idle_max_per_address=idle_max_per_address)
         self.timeouts = timeouts
         self._parts = transport, clock, credentials
+        self._registries: dict[Hashable, Callable[[Address], bool]] = {}
+
+    def register(self, name: Hashable, has_moved: Callable[[Address], bool]) -> None:
+        """Add a registry. ``has_moved`` is called while the server at an address is silent, and tells whether another
+        one has replaced it; then it is given up. It raises nothing.
+        """
+        self._registries[name] = has_moved
+
+    def _has_moved(self, address: Address) -> bool:
+        return any(has_moved(address) for has_moved in list(self._registries.values()))
 
     def hurried(self, seconds: float) -> SessionPool:
         """Return another pool for the same servers, whose sessions have a timeout of at most ``seconds``. It keeps none
@@ -50,6 +60,7 @@ class SessionPool(Pool[Session]):
         """Lease a session; connecting and each request on it end at ``until_s``."""
         with super().lease(address, until_s) as session:
             session.until_s = until_s
+            session.has_moved = self._has_moved if self._registries else None
             yield session
 
     def _open(self, address: Address, until_s: float | None) -> Session:

@@ -42,9 +42,6 @@ class Routes(Protocol):
     def metaq_broker(self, address: Address) -> MetaQBroker | None:
         """Return the MetaQ identity of the broker at an address, from its registration; ``None`` if it has none."""
 
-    def has_moved(self, broker_name: str, address: Address) -> bool:
-        """Ask the name servers now whether the broker has another master than the silent one at ``address``."""
-
     def avoid(self, address: Address) -> None:
         """Note that an address does not answer: other addresses of its broker are preferred for a while."""
 

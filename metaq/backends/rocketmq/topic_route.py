@@ -74,7 +74,7 @@ class TopicRoute:
 
 @dataclass(frozen=True, slots=True)
 class KnownBrokers:
-    """The clusters that a name server knows, and their brokers' addresses; empty if it does not report them."""
+    """The clusters that a name server knows, and their brokers' addresses."""
 
     clusters: Sequence[str]
     brokers: Mapping[str, Addresses]
@@ -125,8 +125,8 @@ def ask_topics(session: Session) -> list[str]:
         raise RouteUnusable(session.address, "*", f"not a list of topics: {error}") from None
 
 
-def ask_brokers(session: Session) -> KnownBrokers:
-    """Ask a name server for the brokers of all clusters.
+def ask_brokers(session: Session) -> KnownBrokers | None:
+    """Ask a name server for the brokers of all clusters; ``None`` if it does not report them (a proxy).
 
     Raises:
         RouteUnusable: The answer is not valid.
@@ -137,7 +137,7 @@ def ask_brokers(session: Session) -> KnownBrokers:
     if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         ask_route(session, TEMPLATE_TOPIC)  # a proxy knows routes, a broker does not
     if response.code != ResponseCode.SUCCESS:
-        return KnownBrokers((), {})
+        return None
     try:
         table = ClusterInfo.from_json(response.body)
         return KnownBrokers(list(table.cluster_addr_table), check_brokers(table.broker_addr_table.values()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from typing import Final, Self, Unpack
 
 from metaq.backends.rocketmq.pool import Credentials, SessionPool
@@ -28,6 +29,7 @@ from metaq.client.rocketmq.transactions import CHECK_WORKERS, TransactionalProdu
 from metaq.client.shells import BlockingClient
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.model import Partition
+from metaq.net.retry import election_policy
 from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts
 
@@ -63,9 +65,10 @@ class RocketMQ(BlockingClient):
         transport = TCP if tls is None else TlsTransport(tls)
         self._pool = SessionPool(timeouts, transport, credentials=credentials)
         super().__init__(self._pool)
-        self._directory = NameServerDirectory(parse_name_servers(name_servers), self._pool, namespace=namespace)
+        make = partial(NameServerDirectory, parse_name_servers(name_servers), self._pool, namespace=namespace)
+        self._directory = make(policy=election_policy(timeouts))
         self._presence = Presence(self._directory, lambda: member_client(timeouts, tls, credentials))
-        self.consumers: Final = RocketCluster(name_servers, self._directory, self._pool, credentials, tls)
+        self.consumers: Final = RocketCluster(name_servers, make(), self._pool, credentials, tls)
         """The parts of the cluster that consumers use."""
 
     @classmethod

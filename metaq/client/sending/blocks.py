@@ -8,7 +8,7 @@ from itertools import accumulate, islice, repeat
 from typing import Final, cast
 
 from metaq.backends.metaq.batch_writer import BatchWriter
-from metaq.backends.metaq.puts import Receipt, takes_blocks
+from metaq.backends.metaq.puts import Receipt
 from metaq.backends.metaq.session import Session
 from metaq.client.records import Sent, sent_at
 from metaq.client.sending.batches import MessageBatch, Outcomes
@@ -64,9 +64,9 @@ class BlockWriter:
         self, session: Session, topic: str, blocks: Sequence[Block], policy: RetryPolicy = DEFAULT_POLICY
     ) -> None:
         self._topic, self._blocks = topic, blocks
-        # Brokers without block puts store message by message and return the offset of the first one only.
-        self._takes_blocks = takes_blocks(session)
         self._writer = BatchWriter(session, topic, policy=policy)
+        # Brokers without block puts store message by message and return the offset of the first one only.
+        self._takes_blocks = self._writer.takes_blocks()
         self._receipts: Sequence[Receipt] = ()
 
     def write(self) -> None:

@@ -285,7 +285,7 @@ class RetryingSessions:
         policy: RetryPolicy | None = None,
     ) -> None:
         self.pool = pool or pool_with(options.timeouts, options.tls)
-        self.pool.members.name(options.brokers)  # a task's pool has not asked them, and its broker may be away
+        directory_of(options, self.pool)  # a task's pool has asked nobody yet, and its broker may be away
         self.policy = policy or options.waiting_policy
         self.found_by = options.found_by
         self.clock = clock

@@ -7,20 +7,33 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 from fix_broker import wait_until
-from fix_client import MemoryCluster
+from fix_client import TIMEOUTS, MemoryCluster
 from fix_zookeeper import ZooKeeperRoot
 
+from metaq.backends.metaq.pair_members import PairFacts
+from metaq.backends.metaq.pool import SessionPool, election_policy
+from metaq.client.producer import Producer
 from metaq.discovery.refreshed import AWAY_PAUSE_S, CACHE_AGE_S_MAX, REFRESH_WAIT_S
 from metaq.discovery.zk_cache import AVOID_S, FORGET_S, TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.discovery.zookeeper import ZooKeeperDirectory
-from metaq.errors import ConnectionFailed, TopicNotFound, ZooKeeperAway, ZooKeeperRefused
+from metaq.errors import (
+    ConnectionFailed,
+    MasterMissing,
+    MetaqError,
+    NotPairMaster,
+    TopicNotFound,
+    ZooKeeperAway,
+    ZooKeeperRefused,
+)
 from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
+from metaq.net.retry import ONCE
 from metaq.testing.manual_clock import ManualClock
-from metaq.testing.memory import MemoryBroker
+from metaq.testing.memory import MemoryBroker, MemoryTransport
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -309,6 +322,125 @@ def test_an_empty_zookeeper(memory: TreeCache, cluster: MemoryCluster) -> None:
     assert directory.brokers() == directory.topics() == directory.available() == {}
     with pytest.raises(TopicNotFound):
         directory.writable("orders")
+
+
+PAIR = """{"version": 1, "epoch": %d, "master": "%s", "inSync": ["a"], "members": {
+    "a": {"address": "127.0.0.1:8124", "boot": "1"}, "b": {"address": "127.0.0.1:8125", "boot": "1"}}}"""
+
+
+@pytest.fixture
+def pair(tree: Tree, cluster: MemoryCluster, memory: TreeCache) -> MemoryCluster:
+    """Broker 2 is a pair, of which nobody is registered; its first member was elected last, and is away."""
+    tree.zookeeper.put("/pairs/2", PAIR % (4, "a"))
+    tree.zookeeper.put("/members/2/topics", '["orders", "rare*"]')
+    for path in ("/ids/2/master", "/ids/2/slave0", "/topics-pub/orders/2-m", "/topics-pub/orders/7-m"):
+        tree.gone(f"/brokers{path}")
+    for number, other in ((1, SLAVE_2), (2, MASTER_2)):
+        cluster.brokers[number].slave = False
+        cluster.brokers[number].pair = PairFacts(other, False, 4)
+    cluster.brokers[1].kill()
+    return cluster
+
+
+class EventfulClock(ManualClock):
+    """A clock by which something happens when a second has been slept."""
+
+    def __init__(self, event: Callable[[], None]) -> None:
+        super().__init__()
+        self._event, self._at_s = event, self.monotonic() + 1
+
+    def sleep(self, seconds: float) -> None:
+        is_before = self.monotonic() < self._at_s
+        super().sleep(seconds)
+        if is_before and self.monotonic() >= self._at_s:
+            self._event()
+
+
+def elect(tree: Tree, pair: MemoryCluster) -> None:
+    """The second member is elected, and registers."""
+    pair.brokers[2].pair = PairFacts(MASTER_2, True, 5)
+    tree.broker(2, "master", SLAVE_2)
+    tree.topic("orders", "2-m", 1)
+
+
+def test_a_topic_whose_broker_has_no_master_now_is_waited_for(
+    tree: Tree, pair: MemoryCluster, memory: TreeCache
+) -> None:
+    now, patient = (ZooKeeperDirectory(memory, pair.pool, each) for each in (ONCE, election_policy(TIMEOUTS)))
+    text = (
+        f"topic 'orders': no master of broker 2 (127.0.0.1:8124 or 127.0.0.1:8125) is registered in ZooKeeper at "
+        f"{memory.address} at the moment"
+    )
+    with pytest.raises(MasterMissing) as missing:
+        now.writable("orders")
+    assert str(missing.value) == text
+    assert missing.value.retryable
+    with pytest.raises(MasterMissing, match="topic 'rare-one'"):
+        now.writable("rare-one")
+    with pytest.raises(NotPairMaster, match=r"broker 127\.0\.0\.1:8124 refused stats: no master of its pair is found"):
+        now.ends(["orders"])
+    began_s = pair.pool.clock.monotonic()
+    for ask in (patient.writable, lambda topic: patient.ends([topic])):
+        with pytest.raises(MetaqError):
+            ask("orders")
+    waited_s = pair.pool.clock.monotonic() - began_s
+    assert waited_s == pytest.approx(2 * TIMEOUTS.request_s, abs=2), "each for one request"
+    with pytest.raises(TopicNotFound):
+        patient.writable("nosuch")
+    assert pair.pool.clock.monotonic() - began_s == waited_s, "a topic that does not exist is not waited for"
+
+
+def test_a_client_that_begins_without_a_master_finds_the_next_one(
+    tree: Tree, pair: MemoryCluster, memory: TreeCache
+) -> None:
+    clock = EventfulClock(lambda: elect(tree, pair))
+    pool = SessionPool(TIMEOUTS, MemoryTransport(pair.transport.brokers, clock), clock)
+    directory = ZooKeeperDirectory(memory, pool, election_policy(TIMEOUTS))
+    assert directory.writable("orders") == {Partition(2, 0): SLAVE_2}
+    assert directory.ends(["orders"])[TopicPartition("orders", Partition(2, 0))] == OffsetRange(0, 20)
+
+
+def test_a_client_that_begins_while_the_master_is_frozen_asks_the_other_member(
+    tree: Tree, cluster: MemoryCluster, memory: TreeCache
+) -> None:
+    """The frozen one is still registered, and accepts connections."""
+    tree.zookeeper.put("/pairs/2", PAIR % (4, "a"))
+    tree.gone("/brokers/ids/2/slave0")
+    frozen, other = cluster.brokers[1:]
+    frozen.pair, other.pair, other.slave = PairFacts(SLAVE_2, True, 4), PairFacts(MASTER_2, True, 5), False
+    frozen.shuffle = lambda replies: replies.clear()
+    began_s = cluster.pool.clock.monotonic()
+    directory = ZooKeeperDirectory(memory, cluster.pool)
+    producer = Producer(directory, cluster.pool)
+    producer.send("orders", b"x", partition=Partition(2, 0))
+    assert directory.ends(["orders"])[TopicPartition("orders", Partition(2, 0))].end > 20
+    assert cluster.pool.clock.monotonic() - began_s < 3
+
+
+def test_a_session_of_a_pool_that_knows_nobody_hears_of_the_pair_when_its_broker_is_silent(
+    tree: Tree, cluster: MemoryCluster, memory: TreeCache
+) -> None:
+    """As in a task, which was given an address, and has asked nobody yet."""
+    tree.zookeeper.put("/pairs/2", PAIR % (4, "a"))
+    frozen, other = cluster.brokers[1:]
+    frozen.pair, other.pair, other.slave = PairFacts(SLAVE_2, True, 4), PairFacts(MASTER_2, True, 5), False
+    frozen.shuffle = lambda replies: replies.clear()
+    ZooKeeperDirectory(memory, cluster.pool)
+    began_s = cluster.pool.clock.monotonic()
+    with pytest.raises(ConnectionFailed, match="is its pair's master by now"), cluster.pool.lease(MASTER_2) as session:
+        session.stats([""])
+    with cluster.pool.lease(MASTER_2) as session:
+        assert session.address == SLAVE_2
+    assert cluster.pool.clock.monotonic() - began_s < 3
+
+
+@pytest.mark.parametrize("text", ["", "hello", "[]", '{"epoch": 1}', PAIR % (4, "c"), '{"members": {"a": 1}}'])
+def test_a_record_of_a_pair_that_makes_no_sense_is_passed_over(
+    text: str, tree: Tree, directory: ZooKeeperDirectory
+) -> None:
+    tree.zookeeper.put("/pairs/2", text)
+    assert directory.brokers() == {2: MASTER_2, 7: MASTER_7}
+    assert len(directory.writable("orders")) == 3
 
 
 def test_who_does_not_use_zookeeper_does_not_import_kazoo() -> None:

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from metaq.discovery.zk_client import SessionState, ZooKeeperClient
+from metaq.discovery.zk_layout import ZooKeeperLayout
 from metaq.errors import ZooKeeperAway, ZooKeeperChanged, ZooKeeperRefused
 from metaq_broker.replication.driver.store import (
     Conflict,
@@ -39,7 +40,7 @@ class ZooKeeperStore:
     """One session at ``hosts``, for the pair of ``broker_id`` below the path ``root``; create it on the event loop."""
 
     def __init__(self, hosts: str, root: str, broker_id: int, session_s: float) -> None:
-        self.path: Final = f"{root}/pairs/{broker_id}"
+        self.path: Final = ZooKeeperLayout(root).pair(broker_id)
         self._live: Final = f"{self.path}/live"
         self._loop = asyncio.get_running_loop()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="zookeeper-pair")

@@ -45,9 +45,6 @@ Rows = list[dict[str, Any]]
 class Directory(NameServerDirectory):
     """Says of no broker that it is the bundled one."""
 
-    def has_moved(self, broker_name: str, address: Address) -> bool:
-        return False
-
     def metaq_broker(self, address: Address) -> MetaQBroker | None:
         return None
 
