@@ -15,7 +15,7 @@ from fix_client import TIMEOUTS, MemoryCluster
 from fix_zookeeper import ZooKeeperRoot
 
 from metaq.backends.metaq.pair_members import PairFacts
-from metaq.backends.metaq.pool import SessionPool, election_policy
+from metaq.backends.metaq.pool import SessionPool
 from metaq.client.producer import Producer
 from metaq.discovery.refreshed import AWAY_PAUSE_S, CACHE_AGE_S_MAX, REFRESH_WAIT_S
 from metaq.discovery.zk_cache import AVOID_S, FORGET_S, TreeCache
@@ -31,7 +31,7 @@ from metaq.errors import (
     ZooKeeperRefused,
 )
 from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
-from metaq.net.retry import ONCE
+from metaq.net.retry import ONCE, election_policy
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory import MemoryBroker, MemoryTransport
 
