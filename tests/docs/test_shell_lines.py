@@ -41,6 +41,7 @@ ELSEWHERE: Mapping[str, str] = {
     "metaq-broker ctl --data DIR switch": "tests/broker/replication/driver/test_pair_process.py",
     "metaq-broker ctl --data DIR leave": "tests/broker/replication/driver/test_pair_process.py",
     "metaq-broker ctl --data DIR join": "tests/broker/replication/driver/test_pair_process.py",
+    "metaq-broker begin-pair -f": "tests/broker/replication/driver/test_begin_pair_process.py",
     'spark-submit "$(metaq-spark jobs mirror_topics)" --help': "tests/packaging/test_wheel.py",
     "metaq-broker dev metaq-data --dashboard": "tests/broker/test_dev.py",
     "metaq-spark diagnose ": "tests/metaq_spark/diagnosis/test_diagnose_command.py",

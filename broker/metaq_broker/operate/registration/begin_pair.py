@@ -41,7 +41,7 @@ FILES: Final = (epochs.FILE_NAME, member.LEFT_NAME, member.FILE_NAME)
 """What makes a folder a member's, in the order in which it is removed."""
 
 
-class Refused(Exception):
+class BeginRefused(Exception):
     """Nothing was changed, or not everything; the text says why, and what to do."""
 
 
@@ -58,7 +58,7 @@ def _begin(options: argparse.Namespace) -> int:
     config = load(options.file)
     try:
         begin_pair(config, others_are_gone=options.other_is_gone)
-    except (Refused, MetaqError) as error:
+    except (BeginRefused, MetaqError) as error:
         print(f"metaq-broker: {error}", file=sys.stderr)
         return 1
     except OSError as error:
@@ -73,21 +73,21 @@ def begin_pair(config: BrokerConfig, *, others_are_gone: bool = False) -> None:
     """Forget the pair of ``config``, in ZooKeeper and in the data folder, whose messages stay.
 
     Raises:
-        Refused: A member may run, or the configuration is of no pair.
+        BeginRefused: A member may run, or the configuration is of no pair.
         ZooKeeperAway, ZooKeeperRefused: ZooKeeper does not do it.
         OSError: The disk refuses.
     """
     from metaq.discovery.zk_client import connected  # imported here: other commands need no ZooKeeper
 
     if not isinstance(config.role, PairConfig):
-        raise Refused("its server.ini has no section [pair]")
+        raise BeginRefused("its server.ini has no section [pair]")
     files, folder = Files(), Path(config.system.data_path)
     if not folder.is_dir():
-        raise Refused(f"{folder} does not exist: there is nothing to begin a pair with")
+        raise BeginRefused(f"{folder} does not exist: there is nothing to begin a pair with")
     try:
         lock = files.lock_exclusive(folder / LOCK_NAME)
     except BlockingIOError:
-        raise Refused(f"a broker is using {folder}; stop it first") from None
+        raise BeginRefused(f"a broker is using {folder}; stop it first") from None
     try:
         with connected(config.zookeeper.address.hosts, TIMEOUT_S) as client:
             layout = ZooKeeperLayout(config.zookeeper.address.root)
@@ -102,11 +102,11 @@ def begin_pair(config: BrokerConfig, *, others_are_gone: bool = False) -> None:
 
 
 def _members(client: ZooKeeperClient, layout: ZooKeeperLayout, broker_id: int) -> set[Address]:
-    """Return the addresses that the pair's record names. Raises ``Refused`` if a member is alive."""
+    """Return the addresses that the pair's record names. Raises ``BeginRefused`` if a member is alive."""
     path, parent = layout.pair(broker_id), layout.broker(broker_id)
     live, registered = client.children([f"{path}/live", parent])
     if live or "master" in (registered or ()):
-        raise Refused("a member of the pair is alive in ZooKeeper; stop both, and wait for the end of its session")
+        raise BeginRefused("a member of the pair is alive in ZooKeeper; stop both, and wait for the end of its session")
     [node] = client.read([path])
     try:
         record = PairRecord.from_json(b"" if node is None else node.text.encode())
@@ -123,16 +123,16 @@ def _require_stopped(members: Collection[Address]) -> None:
         except ConnectionRefusedError:
             continue
         except OSError as error:
-            raise Refused(
+            raise BeginRefused(
                 f"it is not known whether the member at {address} is stopped ({error.strerror or error}); make its "
                 "machine reachable, or be sure that it is down for good, and say --other-is-gone"
             ) from error
-        raise Refused(f"a process listens at {address}, the address of a member; stop it first")
+        raise BeginRefused(f"a process listens at {address}, the address of a member; stop it first")
 
 
 def _forget(client: ZooKeeperClient, path: str) -> None:
     if client.delete([f"{path}/live"]) or client.delete([path]):
-        raise Refused("a member has just been started; stop it first")
+        raise BeginRefused("a member has just been started; stop it first")
 
 
 def _remove(files: Files, paths: Iterable[Path]) -> None:
