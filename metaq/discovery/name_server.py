@@ -97,7 +97,7 @@ class NameServerDirectory:
         self._servers, self._pool, self._namespace = list(servers), pool, namespace or None
         self._policy = policy
         self._clock = pool.clock
-        self._lock = threading.Lock()  # guards the cache; may be held during a fetch
+        self._lock = threading.RLock()  # guards the cache; may be held during a fetch, which may invalidate it
         self._brokers_lock = threading.Lock()  # also taken by a fetch
         names = ", ".join(map(str, servers))
         self._cache = RefreshedCache(f"name server {names}", "metaq-name-server", _NOT_NOW, self._clock)

@@ -33,29 +33,44 @@ PATIENT = Timeouts(5.0, 3600.0)
 
 
 class NamedPair(PairProcesses):
-    """Both members register at ``name_server`` under one name."""
+    """Both members register at ``name_server`` under one name; without it, they are name servers themselves."""
 
-    def __init__(self, folder: Path, zookeeper: ZooKeeperRoot, start: StartBroker, name_server: str) -> None:
+    def __init__(self, folder: Path, zookeeper: ZooKeeperRoot, start: StartBroker, name_server: str = "") -> None:
         super().__init__(folder, zookeeper, start)
         self._ports = {"a": free_port(), "b": free_port()}
-        self.name_server = name_server
+        self._registers = name_server
+        self.name_server = name_server or ";".join(f"127.0.0.1:{port}" for port in self._ports.values())
 
     def write(self, member: PairProcess) -> Path:
-        keys = f"brokerName=broker-a\nbrokerIP1=127.0.0.1\nvipPort=false\nnamesrvAddr={self.name_server}\n"
-        self.extra = f"[topic=t]\nnumPartitions=2\n[rocketmq]\nenabled=true\nport={self._ports[member.name]}\n{keys}"
+        keys = "brokerName=broker-a\nbrokerIP1=127.0.0.1\nvipPort=false\n"
+        if self._registers:
+            keys += f"namesrvAddr={self._registers}\n"
+        topics = "[topic=t]\nnumPartitions=2\n[topic=u]\nnumPartitions=2\n"
+        self.extra = f"{topics}[rocketmq]\nenabled=true\nport={self._ports[member.name]}\n{keys}"
         return super().write(member)
+
+    def begin(self) -> None:
+        self.start()
+        with RocketMQ(self.name_server) as mq:
+            producer = mq.producer()
+            for number in range(10):
+                producer.send("t", f"{number}")
 
 
 @pytest.fixture
 def pair(tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) -> Iterator[NamedPair]:
     with running_name_server(tmp_path) as names:
         found = NamedPair(tmp_path, zookeeper, start_broker, str(names.address))
-        found.start()
-        with RocketMQ(found.name_server) as mq:
-            producer = mq.producer()
-            for number in range(10):
-                producer.send("t", f"{number}")
+        found.begin()
         yield found
+
+
+@pytest.fixture
+def served(tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) -> NamedPair:
+    """A pair whose members are the name servers."""
+    found = NamedPair(tmp_path, zookeeper, start_broker)
+    found.begin()
+    return found
 
 
 def produce(name_server: str) -> None:
@@ -150,3 +165,20 @@ def test_clients_that_begin_while_the_master_is_frozen_find_the_next_one(pair: N
     pair.wait_master(pair.other(frozen))
     assert set(range(100, 103)) <= stored(pair)
     frozen.thaw()
+
+
+def test_a_frozen_master_that_is_a_name_server_is_no_obstacle(served: NamedPair) -> None:
+    """Neither for clients that begin, nor for one that asks for another topic."""
+    with RocketMQ(served.name_server, timeouts=PATIENT) as mq:
+        producer = mq.producer()
+        producer.send("t", "200")
+        frozen = served.master
+        frozen.freeze()
+        with ThreadPoolExecutor(2) as threads:
+            waiting = [threads.submit(produce, served.name_server), threads.submit(producer.send, "u", "1")]
+            for client in waiting:
+                client.result()
+        served.wait_master(served.other(frozen))
+        assert {100, 200} <= stored(served)
+        assert [message.data for message in mq.browse("u")] == [b"1"]
+        frozen.thaw()
