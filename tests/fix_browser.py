@@ -48,7 +48,10 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_page(chromium: Browser) -> Iterator[OpenPage]:
-    """Return a function that opens an address in a window of its own. Errors of scripts fail the test."""
+    """Return a function that opens an address in a window of its own.
+
+    Errors of scripts fail the test, and so do requests to other servers: pages work without internet.
+    """
     wrong: list[str] = []
     with ExitStack() as stack:
 
@@ -61,6 +64,7 @@ def open_page(chromium: Browser) -> Iterator[OpenPage]:
             page.on("pageerror", lambda error: wrong.append(str(error)))
             page.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
             page.on("console", lambda message: _note(wrong, message.type, message.text))
+            page.on("request", lambda request: _note_elsewhere(wrong, request.url))
             page.goto(url)
             return page
 
@@ -72,6 +76,11 @@ def _note(wrong: list[str], kind: str, text: str) -> None:
     """Keep errors. Servers that are away, and refusals that a test asks for, are what some tests are about."""
     if kind == "error" and not re.search(r"net::ERR_|status of (4|5)\d\d|Failed to fetch", text):
         wrong.append(text)
+
+
+def _note_elsewhere(wrong: list[str], url: str) -> None:
+    if not url.startswith(("http://127.0.0.1:", "data:", "blob:")):
+        wrong.append(f"a request to {url}")
 
 
 class Dashboard:

@@ -19,7 +19,7 @@ from metaq_console.queries.board import LOOK_S, QueryBoard
 from metaq_console.queries.opening import open_board
 from metaq_console.settings import ConsoleSettings
 
-WARM_S: Final = 1.0
+WARM_S: Final = 3.0
 """How long the start may wait for the cluster."""
 LOOKS_MAX: Final = 4
 """Looks at Spark queries that run at a time; one that hangs keeps its slot until it ends."""

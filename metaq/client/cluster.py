@@ -173,11 +173,11 @@ class ClusterView:
 
     def stored(self) -> dict[str, dict[Partition, Address]]:
         """Return the partitions of each topic that have or had messages, with their brokers."""
+        found: dict[str, dict[Partition, Address]] = {}
         brokers = self._directory.brokers()
-        return {
-            topic: {partition: brokers[partition.broker_id] for partition in partitions}
-            for topic, partitions in self._directory.topics().items()
-        }
+        for topic, partition in self._directory.available():
+            found.setdefault(topic, {})[partition] = brokers[partition.broker_id]
+        return found
 
     def statistics(self) -> list[BrokerStatistics]:
         return broker_statistics(self._directory, self._pool)

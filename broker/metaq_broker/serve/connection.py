@@ -386,7 +386,7 @@ class Connection(asyncio.BufferedProtocol):
                 # A reference to the slice keeps its file open, even if the segment is deleted before it is sent.
                 self._file, self._file_sent = reply.file, 0
                 data += reply.head
-            if not data:
+            if not data and not slow:
                 return
             if reply is not None and not self._secured:
                 data = self._announce(data)

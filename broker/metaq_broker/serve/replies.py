@@ -1,9 +1,10 @@
 """The replies of one connection, kept until they can be sent. No socket, no clock.
 
 A slot is one of three: bytes that are ready; a ``PendingReply``, whose bytes depend on an fsync or a commit; a
-question, which is answered when it is the next reply, so that a read behind a put sees the result of the put. Replies
-behind an unfinished slot wait. That is for protocols whose replies are in the order of the requests. In other protocols
-requests have numbers: their replies, and requests by the broker, are sent as soon as they are ready (``push``).
+question, which is answered when it is the next reply, so that a read behind a put sees the result of the put, and asked
+again while its answer is not complete. Replies behind an unfinished slot wait. That is for protocols whose replies are
+in the order of the requests. In other protocols requests have numbers: their replies, and requests by the broker, are
+sent as soon as they are ready (``push``).
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def never() -> bool:
     return False
 
 
-Question = Callable[[], bytes | FileReply | SlowReply]
+Question = Callable[[], bytes | FileReply | SlowReply | None]
+"""Makes an answer; ``None``: a part of it is made, and other connections are served before the next part."""
 
 
 class PendingReply:
@@ -203,9 +205,11 @@ class ReplyQueue:
                 parts.append(data)
                 size += len(data)
                 continue
+            answer = slot()
+            if answer is None:
+                return Output(b"".join(parts), None, slow=True)
             self.unanswered -= 1
             self.questions -= 1
-            answer = slot()
             slots.popleft()
             if isinstance(answer, FileReply):
                 return Output(b"".join(parts), answer)

@@ -9,7 +9,7 @@ Source: docs/protocol.md; docs/adr/0001, 0005.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -366,11 +366,12 @@ class TextSession:
         return encode(Result(*(refused or (OK, str(outcome))), opaque))
 
     def _stats(self, command: Stats) -> None:
-        self._replies.ask(partial(self._answer_stats, command))
+        parts = self._services.report.parts(command.item)
+        self._replies.ask(partial(self._answer_stats, parts, command.opaque))
 
-    def _answer_stats(self, command: Stats) -> bytes:
-        body = self._services.report.body(command.item)
-        return b"result %d %d %d\r\n%b" % (OK, len(body), command.opaque, body)
+    def _answer_stats(self, parts: Iterator[bytes | None], opaque: int) -> bytes | None:
+        body = next(parts)
+        return None if body is None else b"result %d %d %d\r\n%b" % (OK, len(body), opaque, body)
 
     # ---- the rest
 

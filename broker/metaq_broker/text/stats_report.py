@@ -10,7 +10,7 @@ import binascii
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -48,6 +48,8 @@ _STATE: Final = re.compile(r"state:([0-9a-f]{16}):([0-9]{1,18}):([0-9]{1,9})")
 TOPIC_RATES: Final = "rates:"
 STATE_BYTES_MAX: Final = 4 << 20
 """Limit of the bytes of the state file in one reply."""
+PART_LINES: Final = 500
+"""Lines of a body that are made at once: a millisecond or two."""
 _HAS_MESSAGES, _UNKNOWN, _EMPTY = 0, 1, 2
 
 
@@ -75,6 +77,7 @@ class StatsReport:
         self._transactions = transactions
         self._statistics = engine.statistics
         self._version = version
+        self._counted: tuple[Sequence[PartitionLog], BrokerConfig | None, int] = ((), None, 0)
         self._items: dict[str, Callable[[], Iterable[str]]] = {
             "": self._broker,
             "help": lambda: _HELP,
@@ -96,19 +99,28 @@ class StatsReport:
     def _config(self) -> BrokerConfig:
         return self._engine.config  # it changes at a reload
 
-    def body(self, item: str) -> bytes:
-        """Return the body of the reply. An unknown item is treated as a topic, as in MetaQ."""
+    def parts(self, item: str) -> Iterator[bytes | None]:
+        """Yield the body of the reply at last, and ``None`` after each ``PART_LINES`` lines that were made before.
+
+        An unknown item is treated as a topic, as in MetaQ. A line is of one moment, the whole body may not be.
+        """
         if item == "config":
-            return self._config.shared_text
+            yield self._config.shared_text
+            return
+        found = ["STATS"]
+        for line in self._lines(item):
+            found.append(line)
+            if len(found) % PART_LINES == 0:
+                yield None
+        yield "\r\n".join((*found, "END", "")).encode("utf-8", "surrogateescape")
+
+    def _lines(self, item: str) -> Iterable[str]:
         state = _STATE.fullmatch(item)
-        lines: Iterable[str]
         if state is not None:
-            lines = self._state_part(int(state[1], 16), int(state[2]), int(state[3]))
-        elif item.startswith(TOPIC_RATES):
-            lines = self._topic_rates(item.removeprefix(TOPIC_RATES))
-        else:
-            lines = self._items[item]() if item in self._items else self._topic(item)
-        return "\r\n".join(("STATS", *lines, "END", "")).encode("utf-8", "surrogateescape")
+            return self._state_part(int(state[1], 16), int(state[2]), int(state[3]))
+        if item.startswith(TOPIC_RATES):
+            return self._topic_rates(item.removeprefix(TOPIC_RATES))
+        return self._items[item]() if item in self._items else self._topic(item)
 
     def _state_part(self, number: int, position: int, bytes_max: int) -> Iterator[str]:
         part = None if self._state is None else self._state.part(number, position, min(bytes_max, STATE_BYTES_MAX))
@@ -118,7 +130,7 @@ class StatsReport:
 
     def _broker(self) -> Iterator[str]:
         statistics, commands = self._statistics, self._statistics.commands
-        logs = list(self._engine.stores.logs())
+        logs = self._engine.stores.logs()
         yield f"pid {os.getpid()}"
         yield f"broker_id {self._config.system.broker_id}"
         yield f"port {self._engine.port}"
@@ -134,11 +146,19 @@ class StatsReport:
         for name in ("get_miss", "put_failed"):
             yield f"{name} {commands[name]}"
         yield f"total_messages {sum(log.message_count for log in logs)}"
-        yield f"topics {len(self._shown({log.topic for log in logs} | self._config.topics.keys()))}"
+        yield f"topics {self._topic_count(logs)}"
         yield f"config_checksum {self._config.checksum}"
         yield from self._rocketmq()
         if self._member is not None:
             yield from pair_lines(self._member.other, self._member.epoch)
+
+    def _topic_count(self, logs: Sequence[PartitionLog]) -> int:
+        """Return how many topics are shown; counted again when there are other partitions, or another configuration."""
+        counted_logs, counted_config, count = self._counted
+        if counted_logs is not logs or counted_config is not self._config:
+            count = len(self._shown({log.topic for log in logs} | self._config.topics.keys()))
+            self._counted = logs, self._config, count
+        return count
 
     def _topics(self) -> Iterator[str]:
         stored = set()

@@ -63,11 +63,12 @@ class ClusterQuestions:
         self._questions, self._within_s = questions, within_s
 
     async def warm(self, within_s: float) -> None:
-        """Ask what the first page asks, so that it finds connections and answers; wait ``within_s`` at most for that.
+        """Ask what a first page asks, so that it finds connections and answers; wait ``within_s`` at most for that.
 
         Errors are those of the page that asks again.
         """
-        asked = [asyncio.ensure_future(one) for one in (self.all_topics(), self.brokers(), self.findings())]
+        of_topics = self.ask(self.system.warm, "where topics are")
+        asked = [asyncio.ensure_future(one) for one in (self.all_topics(), self.brokers(), self.findings(), of_topics)]
         for each in asked:
             each.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait(asked, timeout=within_s)

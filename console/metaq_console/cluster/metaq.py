@@ -93,6 +93,9 @@ class MetaqSystem(QueueSystem):
     def close(self) -> None:
         self._client.close(timeout=1.0)
 
+    def warm(self) -> None:
+        self._places.of("")
+
     def topic_names(self) -> list[str]:
         return [row.topic for row in self._client.cluster.topic_sizes()]
 

@@ -66,6 +66,9 @@ class QueueSystem(ABC):
     def close(self) -> None:
         """Close all connections."""
 
+    def warm(self) -> None:  # noqa: B027 - not every system needs it
+        """Ask what questions about one topic need, if that takes long in a large cluster."""
+
     @abstractmethod
     def topic_names(self) -> list[str]:
         """Return all topics, sorted, with one question to each server."""

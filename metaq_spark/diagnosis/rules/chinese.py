@@ -255,6 +255,7 @@ MISSING: Final[Mapping[str, str]] = {
 _WORDS: Final = (
     (re.compile(r"^the servers$"), "各服务器"),
     (re.compile(r"^the brokers$"), "各 Broker"),
+    (re.compile(r"^which no broker was asked for$"), "（未询问 Broker）"),
     (re.compile(r"^the partition of this task$"), "该任务的分区"),
     (re.compile(r"^batch (\S+) is planned anew$"), r"批次 \1 会重新规划"),
     (re.compile(r"^batch (\S+) is run again$"), r"批次 \1 会再次运行"),

@@ -76,6 +76,11 @@ def _of(situation: Situation, triggers: Sequence[Trigger], sentence: str, name: 
     return RuleMatch(f"{sentence}.", (Number(name, round(share, 3), "of the time", age_s),), {"phase": name})
 
 
+def _has_pauses(situation: Situation) -> bool:
+    """Whether the query waits between its batches, so that they need not be faster."""
+    return situation.usual_s is not None and situation.usual_s <= BUSY_SHARE * situation.pace_s
+
+
 def _is_batch(triggers: Sequence[Trigger]) -> bool:
     return len(triggers) >= TRIGGERS_MIN and _share(triggers, "addBatch") >= BATCH_SHARE
 
@@ -96,6 +101,8 @@ def _sink(situation: Situation) -> RuleMatch | None:
     """C4"""
     triggers = _last(situation)
     if not _is_batch(triggers) or state_share(triggers) >= STATE_SHARE or _too_many_tasks(triggers) is not None:
+        return None
+    if _has_pauses(situation):
         return None
     ms = median(one.phases_ms.get("addBatch", 0) for one in triggers)
     rows = median(one.rows for one in triggers)
@@ -187,8 +194,8 @@ def _limit(situation: Situation) -> RuleMatch | None:
     lag = situation.lag
     if len(sizes) < TRIGGERS_OF_LIMIT or lag is None or lag.offsets < 2 * sizes[-1]:
         return None
-    if situation.usual_s is None or situation.usual_s > BUSY_SHARE * situation.pace_s:
-        return None  # it is busy all the time: what its batches spend their time on is the brake
+    if not _has_pauses(situation):
+        return None  # what its batches spend their time on is the brake
     rows = [one.rows for one in triggers if one.rows][-TRIGGERS_OF_LIMIT:]
     same = [values for values in (sizes, rows) if values and max(values) - min(values) <= SAME_SIZE * max(values)]
     if not same:

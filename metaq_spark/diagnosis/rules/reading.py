@@ -98,9 +98,12 @@ def _nothing_selected(situation: Situation) -> RuleMatch | None:
     sentence += f"; the newest messages have the types {seen}" if types else ""
     sentence += f", the query selects {wanted!r}" if wanted else ""
     age_s = situation.age_s(empty[-1].ended_ms)
-    return RuleMatch(f"{sentence}.", (Number("batches without rows", len(empty), "", age_s),), {"types": seen or "?"})
+    numbers = (Number("batches without rows", len(empty), "", age_s),)
+    return RuleMatch(f"{sentence}.", numbers, {"types": seen or NOT_ASKED})
 
 
+NOT_ASKED: Final = "which no broker was asked for"
+"""Instead of the types of a topic's newest messages."""
 _FILTERS: Final = frozenset({"messagetypes", "tags", "tag", "sql", "filter", "subexpression"})
 
 

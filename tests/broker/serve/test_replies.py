@@ -97,3 +97,15 @@ def test_who_is_gone_gets_nothing_that_was_pushed() -> None:
     queue.push(b"later", 1)
     assert woken.times == 1
     assert (queue.empty, queue.take(1 << 20).data) == (True, b"")
+
+
+def test_an_answer_that_takes_long_is_made_in_parts() -> None:
+    queue = ReplyQueue(Woken())
+    parts = iter([None, None, b"answer, "])
+    queue.add(b"before")
+    queue.ask(lambda: next(parts))
+    queue.add(b"behind")
+    assert queue.take(100) == Output(b"before", None, slow=True)
+    assert (queue.take(100), queue.questions, queue.unanswered) == (Output(b"", None, slow=True), 1, 2)
+    assert queue.take(100) == Output(b"answer, behind", None)
+    assert (queue.questions, queue.unanswered, queue.empty) == (0, 0, True)

@@ -32,6 +32,9 @@ class GatedSystem:
     def findings(self, within_s: float) -> list[object]:
         return self._answer("findings")
 
+    def warm(self) -> None:
+        self._answer("places")
+
     def _answer(self, what: str) -> list[object]:
         self.asked.append(what)
         assert self.opened.wait(DEADLINE_S)
@@ -51,7 +54,7 @@ def test_the_first_page_finds_its_answers() -> None:
         await asyncio.gather(cluster.all_topics(), cluster.brokers(), cluster.findings())
 
     asyncio.run(work())
-    assert sorted(system.asked) == ["brokers", "findings", "topics"]
+    assert sorted(system.asked) == ["brokers", "findings", "places", "topics"]
 
 
 def test_a_cluster_that_hangs_is_not_waited_for() -> None:
@@ -65,7 +68,7 @@ def test_a_cluster_that_hangs_is_not_waited_for() -> None:
         return [*await asked]
 
     assert asyncio.run(work()) == [[], []]
-    assert sorted(system.asked) == ["brokers", "findings", "topics"]
+    assert sorted(system.asked) == ["brokers", "findings", "places", "topics"]
 
 
 def test_errors_are_those_of_the_page() -> None:

@@ -130,6 +130,23 @@ def test_the_keyboard_is_enough(open_page: OpenPage, dashboard: Dashboard) -> No
     assert page.locator("#pause").get_attribute("aria-pressed") == "false"
 
 
+def test_a_phone_is_enough(open_page: OpenPage, dashboard: Dashboard) -> None:
+    """With touches only: from the overview to the text of a message. What is touched is large enough to be hit."""
+    page = open_page(f"{dashboard.url}/", viewport=PHONE, has_touch=True, is_mobile=True)
+    page.locator("nav.side").get_by_role("link", name="Topics").tap()
+    page.get_by_role("link", name="payments", exact=True).tap()
+    page.get_by_role("link", name="Messages", exact=True).tap()
+    page.locator("#rows a.line").first.tap()
+    page.locator("#payload").wait_for()
+    page.get_by_role("link", name="中文").tap()
+    assert page.locator("html").get_attribute("lang") == "zh-CN"
+    for link in page.locator("nav.side a, .looks a").all():
+        box = link.bounding_box()
+        assert box is not None
+        assert min(box["width"], box["height"]) >= 24, box
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_a_page_refreshes_itself(open_page: OpenPage, dashboard: Dashboard, broker: BrokerProcess) -> None:
     page = open_page(f"{dashboard.url}/topics?q=fresh")
     assert page.locator("tbody tr").count() == 0

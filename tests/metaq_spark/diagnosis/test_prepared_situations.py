@@ -381,6 +381,7 @@ def test_with_less_evidence_the_verdict_is_never_wrong(name: str, without: str, 
     if "C" in without and not query.events:
         pytest.skip("nothing is left")
     found = query.judged(without)
+    assert "?;" not in found.text()
     if found.verdict == case.verdict:
         return
     named = {str(one.kind) for one in found.missing}
@@ -388,6 +389,13 @@ def test_with_less_evidence_the_verdict_is_never_wrong(name: str, without: str, 
     assert named & given, f"{found.verdict} without {without}: {found.text()}"
     modest = found.verdict in (QueryVerdict.UNKNOWN, QueryVerdict.WORKING)
     assert modest or (case.verdict, found.verdict) in ALSO_TRUE, found.text()
+
+
+def test_a_query_with_pauses_is_not_told_that_its_sink_is_the_brake(tmp_path: Path) -> None:
+    """Also if nobody has asked the brokers, so that the limit of its batches is not known to be the brake."""
+    query = Prepared(tmp_path)
+    limited(query)
+    assert "C4" not in {one.rule for one in query.judged("B").findings}
 
 
 def test_there_are_enough_of_them() -> None:

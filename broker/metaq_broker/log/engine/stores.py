@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 from typing import Final
 
@@ -161,7 +161,7 @@ class TopicStores:
         found = (loss for store in self._stores.values() for loss in store.losses)
         return [(*parse_folder_name(loss.folder), loss) for loss in found]
 
-    def logs(self) -> Iterable[PartitionLog]:
+    def logs(self) -> Sequence[PartitionLog]:
         """Return the partitions in (topic, index) order."""
         if self._only is not None:
             return self._only.logs()

@@ -382,7 +382,7 @@ class LogStore:
     def partition_count(self) -> int:
         return len(self._logs)
 
-    def logs(self) -> Iterable[PartitionLog]:
+    def logs(self) -> Sequence[PartitionLog]:
         """Return the open partitions in (topic, index) order."""
         if self._in_order is None:
             self._in_order = tuple(self._logs[key] for key in sorted(self._logs))

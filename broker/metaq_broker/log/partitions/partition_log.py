@@ -153,7 +153,8 @@ class PartitionLog:
     def message_count(self) -> int:
         """Messages that are kept and not quarantined, including appended ones."""
         kept = self._older_messages + self._builder.ordinal - self.layout.active.first_ordinal
-        return kept - sum(entry.messages for entry in self.layout.damage)
+        damage = self.layout.damage
+        return kept - sum(entry.messages for entry in damage) if damage else kept
 
     @property
     def end_ordinal(self) -> int:
