@@ -79,7 +79,8 @@ class Pool(Generic[S]):
         """Lease an open session to ``address`` for the ``with`` block: an idle one, or a new one.
 
         ``until_s``: the caller's deadline on the clock, for pools whose sessions support it. A session returns to the
-        pool if the block ends without an error and no request is in flight; otherwise it is closed.
+        pool if the block ends without an error, or with its generator, and no request is in flight; otherwise it is
+        closed.
 
         Raises:
             ValueError: The pool has ended.
@@ -93,13 +94,13 @@ class Pool(Generic[S]):
             self.opened += 1
         try:
             yield session
+        except GeneratorExit:  # a generator with such a block is closed before its end: no error
+            self._end_lease(session, process)
+            raise
         except BaseException as error:
             session.close(f"{type(error).__name__} while leased")
             raise
-        if process == os.getpid():
-            self._put_back(session)
-        else:
-            session.close("belongs to the parent process")
+        self._end_lease(session, process)
 
     def _serving_address(self, address: Address) -> Address:
         """Return the address to connect to for ``address``."""
@@ -168,6 +169,12 @@ class Pool(Generic[S]):
             if session.quiet and self._clock.monotonic() - since_s < self._idle_s_max:
                 return session
             session.close("gone stale in the pool")
+
+    def _end_lease(self, session: S, process: int) -> None:
+        if process == os.getpid():
+            self._put_back(session)
+        else:
+            session.close("belongs to the parent process")
 
     def _put_back(self, session: S) -> None:
         if not session.quiet:

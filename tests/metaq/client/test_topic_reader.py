@@ -42,6 +42,18 @@ def test_it_reads_from_a_boundary_to_an_end(reader: TopicReader, is_bulk: bool) 
     assert list(reader.read(WHERE, 270, 270)) == []
 
 
+def test_a_read_that_stops_early_keeps_its_connection(metaq_broker: BrokerProcess) -> None:
+    mq = metaq_broker.client()
+    mq.producer().send_many("orders", [f"order {number}" for number in range(10)])
+    view = mq.cluster
+    reader, opened = view.reader("orders", view.stored()["orders"]), view.connections
+    for _ in range(5):
+        found = reader.read(WHERE, 0, 270)
+        assert next(found).data == b"order 0"
+        found.close()
+    assert view.connections == opened
+
+
 def test_it_passes_what_cannot_match(reader: TopicReader) -> None:
     found = list(reader.search(WHERE, 27, 270, [b"order 3", b"order 7"]))
     assert [one.data for one in found if not isinstance(one, PassedFrames)] == [b"order 3", b"order 7"]
