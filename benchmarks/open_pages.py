@@ -293,19 +293,20 @@ def running_pages(server: Address, settings: Settings, counts: list[int]) -> Ite
 
 def effort(broker: int, dashboard: int) -> Effort:
     """Return what the processes have taken since they started."""
-    return Effort(ran_s(broker), ran_s(dashboard), waited_s(broker), waited_s(os.getpid()))
+    (broker_s, broker_waits_s), (_, producer_waits_s) = times(broker), times(os.getpid())
+    return Effort(broker_s, ran_s(dashboard), broker_waits_s, producer_waits_s)
 
 
 def ran_s(pid: int) -> float:
-    """Return the processor time of a process, seconds."""
+    """Return the processor time of a process with all threads that it had, seconds, in whole ticks of the system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def waited_s(pid: int) -> float:
-    """Return for how long the threads of a process, ready to run, have waited for a processor, seconds."""
-    waits_ns = [int((one / "schedstat").read_text().split()[1]) for one in Path(f"/proc/{pid}/task").iterdir()]
-    return sum(waits_ns) / 1e9
+def times(pid: int) -> tuple[float, float]:
+    """Return for how long the threads of a process ran, and for how long, ready to run, they waited, seconds."""
+    found = [(one / "schedstat").read_text().split() for one in Path(f"/proc/{pid}/task").iterdir()]
+    return sum(int(one[0]) for one in found) / 1e9, sum(int(one[1]) for one in found) / 1e9
 
 
 def child_of(pid: int) -> int:

@@ -129,8 +129,8 @@ class ClusterView:
 
     def describe(self, topic: str) -> list[PartitionInfo]:
         """Describe the partitions of a topic that hold or accept messages, sorted."""
-        available = self._available(topic)
-        addresses = dict(self._directory.partitions(topic))
+        available, brokers = self._available(topic), self._directory.brokers()
+        addresses = {where.partition: brokers[where.partition.broker_id] for where in available}
         try:
             accepting = self._directory.writable(topic)
         except TopicNotFound:
@@ -138,7 +138,8 @@ class ClusterView:
                 raise
             accepting = {}
         found = [self._info(topic, partition, addresses[partition], available) for partition in sorted(addresses)]
-        unlisted = unlisted_partitions(self._directory, self._pool, topic, addresses) if accepting else []
+        is_whole = accepting.keys() <= addresses.keys()
+        unlisted = [] if is_whole else unlisted_partitions(self._directory, self._pool, topic, addresses)
         empty = [
             PartitionInfo(
                 topic=topic,

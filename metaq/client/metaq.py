@@ -27,6 +27,7 @@ from metaq.client.shells import BlockingClient
 from metaq.client.transactions import LastBatch, Prepared, PreparedBranches, XaBranch
 from metaq.discovery.base import Directory
 from metaq.discovery.fixed import FixedDirectory
+from metaq.discovery.kept_brokers import KeptBrokers
 from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.discovery.zookeeper import ZooKeeperDirectory
@@ -263,6 +264,12 @@ class MetaQ(BlockingClient):
         """A view of the cluster: topics, partitions, offsets, groups."""
         self._require_open()
         return ClusterView(self._directory, self._pool, self._zookeeper, self._timeouts)
+
+    def cluster_kept(self, fresh_s: float) -> ClusterView:
+        """Return a view of the cluster that keeps the list of brokers for ``fresh_s`` seconds, and asks for less."""
+        self._require_open()
+        directory = KeptBrokers(self._directory, fresh_s, self._pool.clock)
+        return ClusterView(directory, self._pool, self._zookeeper, self._timeouts)
 
 
 def _named(cluster: str | None, brokers: Sequence[str] | None) -> str:

@@ -30,9 +30,10 @@ from metaq_console.cluster.values import (
 )
 from metaq_console.errors import RequestFailed, failure_of
 
-FRESH_S: Final = 2.0
-"""How long an answer serves all clients."""
+FRESH_S: Final = 3.0
+"""How long an answer serves all clients: a little less than a page waits before it asks again."""
 GROUPS_FRESH_S: Final = 5.0
+CHECKS_FRESH_S: Final = 10.0
 POLL_S: Final = 0.5
 """How often a client that waits for messages looks for some."""
 COUNT_MAX: Final = 500
@@ -129,7 +130,7 @@ class ClusterQuestions:
         """Check every server; those that do not answer are findings."""
         within_s = self._within_s / 2
         return await self._shared(
-            "findings", lambda: self.system.findings(within_s), "checks of servers", GROUPS_FRESH_S
+            "findings", lambda: self.system.findings(within_s), "checks of servers", CHECKS_FRESH_S
         )
 
     async def replication(self) -> list[dict[str, str]]:

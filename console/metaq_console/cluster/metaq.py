@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from metaq.client.records import Received, Sent
 
 
+BROKERS_S: Final = 5.0
+"""How long the list of brokers is kept: almost every question needs it."""
+
+
 class MetaqReader(PartitionReader):
     """Reads a partition up to an end."""
 
@@ -84,7 +88,8 @@ class MetaqSystem(QueueSystem):
     def __init__(self, client: MetaQ, cluster: str) -> None:
         self._client, self._cluster = client, cluster
         self._producer = client.producer()
-        self._places = KnownPlaces(client.cluster.stored)
+        self._view = client.cluster_kept(BROKERS_S)
+        self._places = KnownPlaces(self._view.stored)
 
     @property
     def cluster(self) -> str:
@@ -97,10 +102,10 @@ class MetaqSystem(QueueSystem):
         self._places.of("")
 
     def topic_names(self) -> list[str]:
-        return [row.topic for row in self._client.cluster.topic_sizes()]
+        return [row.topic for row in self._view.topic_sizes()]
 
     def all_topics(self) -> list[TopicRow] | None:
-        return [_topic_row(one) for one in self._client.cluster.topic_sizes()]
+        return [_topic_row(one) for one in self._view.topic_sizes()]
 
     def topics_of(self, names: Sequence[str]) -> list[TopicRow]:
         wanted = set(names)
@@ -118,26 +123,26 @@ class MetaqSystem(QueueSystem):
                 incarnation=one.incarnation,
                 last_ms=None,
             )
-            for one in self._client.cluster.describe(topic)
+            for one in self._view.describe(topic)
         ]
 
     def brokers(self) -> list[BrokerRow]:
-        return [_broker_row(one) for one in self._client.cluster.statistics()]
+        return [_broker_row(one) for one in self._view.statistics()]
 
     def findings(self, within_s: float) -> list[Finding]:
         return list(self._client.checkup(within_s))
 
     def groups(self) -> list[str]:
         with _needs_groups():
-            return self._client.cluster.groups()
+            return self._view.groups()
 
     def members(self, group: str) -> list[str]:
         with _needs_groups():
-            return self._client.cluster.members(group)
+            return self._view.members(group)
 
     def lag(self, group: str, topics: Collection[str] | None = None) -> list[LagRow]:
         with _needs_groups():
-            rows = self._client.cluster.lag(group, topics)
+            rows = self._view.lag(group, topics)
         return [
             LagRow(
                 group=group,
@@ -155,10 +160,10 @@ class MetaqSystem(QueueSystem):
         self, group: str, topic: str, start: ReadStart, partitions: Collection[str] | None = None
     ) -> list[ResetRow]:
         wanted = None if partitions is None else [Partition.parse(one) for one in partitions]
-        return reset_rows(self._client.cluster.plan_reset(group, topic, _start(start), wanted))
+        return reset_rows(self._view.plan_reset(group, topic, _start(start), wanted))
 
     def reset(self, group: str, rows: Collection[ResetRow]) -> None:
-        self._client.cluster.reset(group, offset_changes(rows, Partition.parse))
+        self._view.reset(group, offset_changes(rows, Partition.parse))
 
     def reader(
         self, topic: str, partition: str, wanted: OffsetRange, *, is_bulk: bool = False, is_given: bool = False
@@ -188,8 +193,8 @@ class MetaqSystem(QueueSystem):
         """Return a reader of the topic; of no partition if it has no message yet."""
         partitions = self._places.of(topic)
         if not partitions:
-            self._client.cluster.writable(topic)  # raises TopicNotFound if no broker knows the topic
-        return self._client.cluster.reader(topic, partitions)
+            self._view.writable(topic)  # raises TopicNotFound if no broker knows the topic
+        return self._view.reader(topic, partitions)
 
     def newest_positions(self, topic: str, count: int) -> dict[str, int]:
         return self._in_each(topic, lambda reader, where: reader.newest(where, count))
@@ -238,7 +243,7 @@ class MetaqSystem(QueueSystem):
         )
 
     def replication(self) -> list[Mapping[str, str]]:
-        return [{"broker": str(at), **lines} for at, lines in self._client.cluster.replication().items()]
+        return [{"broker": str(at), **lines} for at, lines in self._view.replication().items()]
 
     @property
     def relay(self) -> Relay:

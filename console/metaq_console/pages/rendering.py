@@ -28,13 +28,14 @@ LEVELS: Final = {
     "catching up": "live",
     "waiting": "",
     "not ours": "",
+    "looking": "",
     "falling behind": "warn",
     "gone": "warn",
     "unknown": "warn",
     "stuck": "bad",
     "failed": "bad",
 }
-"""The colour of each verdict on a Spark query."""
+"""The colour of each verdict on a Spark query; ``looking``: there is none yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,6 +261,7 @@ ROWS: Final[tuple[tuple[str, str], ...]] = (
         "用 --checkpoint 指定检查点目录，或让查询向这里报告：",
     ),
     ("how", "方法"),
+    ("looking", "检查中"),
     ("The first look is still to come.", "尚未完成第一次检查。"),
     ("Show a query here", "在这里显示查询"),
     (

@@ -44,7 +44,9 @@ def query_overview(visit: Visit) -> list[QueryRow]:
 
 
 def _level(row: QueryRow) -> str:
-    return LEVELS.get("unknown" if row.look is None else row.look["verdict"], "warn")
+    if row.look is None:
+        return LEVELS["looking" if row.error is None else "unknown"]
+    return LEVELS.get(row.look["verdict"], "warn")
 
 
 async def queries(visit: Visit) -> Response:
@@ -67,8 +69,6 @@ async def query(visit: Visit) -> Response:
     row = visit.console.queries.row(visit.needed("key"))
     if row.error is not None:
         visit.fail(row.error)
-    elif row.look is None:
-        visit.problems.append(Problem(visit.t("not known"), visit.t("The first look is still to come.")))
     history, unit = _history(visit, row)
     return visit.page(
         "query.html",
