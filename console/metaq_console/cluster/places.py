@@ -28,9 +28,11 @@ class KnownPlaces:
         self._fresh_until_s = float("-inf")
 
     def of(self, topic: str) -> Mapping[Partition, Address]:
-        """Return the partitions of a topic; none if no broker has messages of it."""
+        """Return the partitions of a topic; none if no broker has messages of it: a topic that is not known may be new,
+        and is asked for each time.
+        """
         with self._lock:
-            if self._clock.monotonic() >= self._fresh_until_s:
+            if topic not in self._places or self._clock.monotonic() >= self._fresh_until_s:
                 began_s = self._clock.monotonic()
                 self._places = self._ask()
                 now_s = self._clock.monotonic()

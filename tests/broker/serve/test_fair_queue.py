@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -91,9 +91,13 @@ class Services:
         self.version, self.texts, self.member = "1", None, None
         self._clock = clock
 
-    def body(self, item: str) -> bytes:
+    def parts(self, item: str) -> Iterator[bytes | None]:
+        """An item that is a number takes so many parts."""
+        for _ in range(int(item) - 1 if item.isdecimal() else 0):
+            self._clock.advance(STATS_MS)
+            yield None
         self._clock.advance(STATS_MS)
-        return b"STATS\r\nEND\r\n"
+        yield b"STATS\r\nEND\r\n"
 
     def transaction(self, owner: object, command: Any, replies: ReplyQueue, visible: object = None) -> None:
         self._clock.advance(STATS_MS)
@@ -139,6 +143,21 @@ def test_many_questions_of_one_client_do_not_hold_up_another() -> None:
         loop.run_once()
         assert modest_wire.opaques[-1] == round_
         assert len(greedy_wire.opaques) - before <= 2 * PER_QUANTUM, "the round ends with its time"
+
+
+def test_one_long_answer_does_not_hold_up_another_client() -> None:
+    loop = Loop()
+    shared = server(loop)
+    (asker, asker_wire), (modest, modest_wire) = connect(shared), connect(shared)
+    asker.data_received(b"stats 50 1\r\nversion 2\r\n")
+    for round_ in range(1, 200):
+        before_s = loop.clock.monotonic()
+        modest.data_received(b"version %d\r\n" % round_)
+        loop.run_once()
+        assert modest_wire.opaques[-1] == round_
+        assert loop.clock.monotonic() - before_s < 1.5 * STATS_MS / 1000, "no more than a part"
+    assert asker_wire.opaques == [1, 2]
+    assert loop.clock.monotonic() >= 50 * STATS_MS / 1000
 
 
 def test_a_round_over_busy_connections_is_short_and_has_modest_ones() -> None:
