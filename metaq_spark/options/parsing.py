@@ -72,7 +72,8 @@ class ConnectionOptions(ABC):
         {Use.BATCH_READ: "0", Use.STREAM_READ: "10m", Use.BATCH_WRITE: "0", Use.STREAM_WRITE: "10m"}, ANY,
         "How long, beyond `retries`, a broker that cannot be reached is waited for: by a stream's planning, by tasks "
         "under way, and by what begins and ends a micro-batch of a sink. What a query does first does not wait: the "
-        "first look of a run, and batch 0 of a write.",
+        "first look of a run, and batch 0 of a write. They wait for `requestTimeoutMs` for a broker that the cluster "
+        "knows and that has no master at the moment.",
     )
     tls_ca_file: str | None = option(
         "tlsCaFile", values.path, UNSET, ANY,
