@@ -165,6 +165,11 @@ class RequestSession(ABC, Generic[Request, Response]):
     def _require_current(self) -> None:
         """Raise ``ConnectionFailed`` if the silent server is known to have been replaced by one at another address."""
 
+    def _replaced(self, why: str) -> ConnectionFailed:
+        """Return the error for a server that was replaced. Its kind is known, from its successor: it is not asked."""
+        self._identified = True
+        return ConnectionFailed(self.address, "receive", why)
+
     def _next_look_s(self, silence_s: float) -> float:
         """Return the seconds of silence until the next look, after a look that followed ``silence_s``."""
         return NEXT_LOOK_S

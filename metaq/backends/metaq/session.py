@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from metaq.backends.metaq.pair_members import PairMembers, parse_pair
-from metaq.errors import BrokerError, ConnectionFailed, NotPairMaster
+from metaq.errors import BrokerError, NotPairMaster
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.identification import METAQ
@@ -323,7 +323,7 @@ class Session(RequestSession[Command, Reply | Filled]):
         if self._members is None or not self._may_have_moved:
             return
         if (moved := self._members.look(self.address)) != self.address:
-            raise ConnectionFailed(self.address, "receive", f"{moved} is its pair's master by now")
+            raise self._replaced(f"{moved} is its pair's master by now")
 
     def _next_look_s(self, silence_s: float) -> float:
         is_member = self._members is not None and self._members.is_member(self.address)

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from metaq.backends.rocketmq.answers import refusal_of
 from metaq.backends.rocketmq.errors import RequestRefused
-from metaq.errors import ConnectionFailed, FieldError, ProtocolError
+from metaq.errors import FieldError, ProtocolError
 from metaq.model import Address, Buffer
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.identification import ROCKETMQ
@@ -235,7 +235,7 @@ class Session(RequestSession[str, RemotingCommand]):
 
     def _require_current(self) -> None:
         if self.has_moved is not None and self.has_moved(self.address):
-            raise ConnectionFailed(self.address, "receive", "its broker has another master by now")
+            raise self._replaced("its broker has another master by now")
 
     def _receive_until(self, deadline: float) -> None:
         remaining_s = self._remaining_s(deadline)

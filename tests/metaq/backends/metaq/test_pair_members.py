@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from fix_client import MemoryCluster
+from listeners import Listener
 
+from metaq import MetaQ
 from metaq.backends.metaq.pair_members import PairFacts, PairMembers
 from metaq.client.producer import Producer
 from metaq.discovery.fixed import FixedDirectory
@@ -12,6 +14,7 @@ from metaq.errors import ConnectionFailed, DeadlineExceeded, DirectoryConflict, 
 from metaq.model import Address, Partition, TopicPartition
 from metaq.protocols.text.commands import Put, PutBatch, Stats
 from metaq.testing.memory import MemoryBroker
+from metaq.testing.memory_server import MemoryServer
 
 ONE, TWO, THREE = (Address("127.0.0.1", 8123 + number) for number in range(3))
 ALIAS = Address("localhost", TWO.port)
@@ -149,6 +152,16 @@ def test_a_client_that_begins_with_a_frozen_member_does_not_wait_for_it(pair: Pa
     Producer(directory, pair.pool).send("t", "1", partition=Partition(7, 0))
     assert pair.puts(1) == 1
     assert pair.clock.monotonic() - began_s < 3
+
+
+def test_a_silent_member_is_not_asked_what_kind_of_server_it_is() -> None:
+    """Its successor has said so: the probes would take longer than finding that one."""
+    with Listener(lambda connection: None) as silent, MemoryServer() as server:
+        server.broker.pair = PairFacts(silent.address, True, 2)
+        with MetaQ(brokers=[str(silent.address), str(server.address)]) as mq:
+            mq.producer().send("t", "1")
+            assert [message.data for message in mq.browse("t")] == [b"1"]
+        assert len(silent.accepted) == 1
 
 
 def test_a_broker_that_is_no_member_is_waited_for_and_nobody_else_is_asked(pair: Pair) -> None:
