@@ -26,7 +26,7 @@ STOP_S: Final = 5
 """How long a stop waits for answers."""
 HEAD_BYTES_MAX: Final = 64 << 10
 LOWER_PRIORITY: Final = 10
-"""Added to the niceness beside a broker: puts go first where both want the processor."""
+"""Added to the niceness: where a broker of this machine wants the processor, too, puts go first."""
 
 
 def listen(settings: ConsoleSettings) -> socket.socket:
@@ -59,8 +59,8 @@ def serve(
 ) -> None:
     """Serve at ``listener`` until SIGTERM or SIGINT; ``announce`` is called with the address when it is ready.
 
-    ``with_parent``: at a lower priority than the process that started this one, and only as long as that lives: until
-    the standard input ends.
+    It runs at a lower priority than what started it. ``with_parent``: only as long as that lives, until the standard
+    input ends.
 
     Raises:
         SettingsError: The cluster has no known form, or a file for TLS cannot be used.
@@ -95,8 +95,8 @@ def serve(
         )
         raise SettingsError(f"TLS files {name}: {error.strerror or error}") from None
     server = _AnnouncedServer(config, lambda: announce(address_of(settings, listener)))
+    os.nice(LOWER_PRIORITY)
     if with_parent:
-        os.nice(LOWER_PRIORITY)
         threading.Thread(target=_end_with_input, args=(server,), name="metaq-parent", daemon=True).start()
     server.run(sockets=[listener])
 

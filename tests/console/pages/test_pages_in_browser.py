@@ -175,7 +175,8 @@ def test_messages_are_found_by_tag_time_and_position(open_page: OpenPage, dashbo
     page.goto(f"{dashboard.url}/topic/messages?topic=orders&until=@1000")
     page.get_by_text("0 found").wait_for()
     page.goto(f"{dashboard.url}/topic/messages?topic=orders&start=15m")
-    assert page.locator("#rows tr").count() == 50
+    page.get_by_text("100 found").wait_for()
+    assert page.locator("#rows tr").count() == 100
 
 
 def test_a_message_is_shown_in_several_ways(open_page: OpenPage, dashboard: Dashboard) -> None:
