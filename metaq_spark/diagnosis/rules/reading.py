@@ -35,7 +35,8 @@ def idle(situation: Situation) -> RuleMatch:
     lag, brokers = situation.lag, situation.evidence.brokers
     assert lag is not None  # judgement looked
     numbers = [Number("lag", 0, "offsets", lag.age_s), Number("partitions", lag.partitions, "", lag.age_s)]
-    sentence = f"The query has read all {lag.partitions} partitions to their end"
+    what = "its one partition to the end" if lag.partitions == 1 else f"all {lag.partitions} partitions to their end"
+    sentence = f"The query has read {what}"
     topics = sorted({one.where.topic for one in situation.known_lags})
     put = dict(brokers.last_put_ms) if brokers is not None else {}
     if put:
