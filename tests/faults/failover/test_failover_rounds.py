@@ -77,6 +77,7 @@ def test_queries_go_on_while_a_master_is_killed(tmp_path: Path, capsys: pytest.C
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.skipif(not available(), reason="network namespaces need root")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_program_that_is_stopped_leaves_nothing_behind(number: signal.Signals, tmp_path: Path) -> None:
     """Started as a shell starts a process in the background: with SIGINT ignored."""
