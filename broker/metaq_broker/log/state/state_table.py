@@ -393,20 +393,24 @@ class StateTable:
             self._timer.cancel()
         self._driver.close()
         if self._stream is not None:
-            self._close_stream(is_fenced=is_fenced)
+            is_written = self._close_stream(is_fenced=is_fenced)
         else:
             if self._commit is not None:
                 self._ended(self._commit)
             self._rewrite_due = True
             self._write_here()
-        if self.failure is not None:
+            is_written = self.failure is None
+        if not is_written:
             _LOG.error("state file: not written at the end", extra={"fields": {"path": self.path}})
         if self._file is not None:
             with suppress(OSError):
                 self._files.close(self._file.fd)
 
-    def _close_stream(self, *, is_fenced: bool) -> None:
-        """Append the last changes of a leader that stops. Nothing is acknowledged: the other members may lack them."""
+    def _close_stream(self, *, is_fenced: bool) -> bool:
+        """Append the last changes of a leader that stops. Nothing is acknowledged: the other members may lack them.
+
+        Returns whether nothing has failed; a fenced member has nothing to write.
+        """
         commit, self._commit = self._commit, None
         if commit is not None and not commit.ended:
             self._file = commit.file
@@ -417,9 +421,10 @@ class StateTable:
         appends = self._file is not None and not self._rewrite_due and self.failure is None
         if commit is None and self._changes and appends and not is_fenced:
             self._write_here()
-        reason = self.failure or "the broker is stopping"
+        failure = self.failure
         self._waiting = waiting
-        self._refuse(commit, reason)
+        self._refuse(commit, failure or "the broker is stopping")
+        return failure is None or is_fenced
 
     def _check(self, key: str, value: bytes) -> None:
         if self._closed:

@@ -94,7 +94,7 @@ async def test_nothing_is_acknowledged_before_the_set_has_it(tmp_path: Path) -> 
 
 
 @in_loop
-async def test_a_fence_refuses_whoever_waits(tmp_path: Path) -> None:
+async def test_a_fence_refuses_whoever_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     leader = PairDisk(tmp_path)
     table = await elected(leader, 1, alone=False)
     answers: list[Any] = []
@@ -109,6 +109,17 @@ async def test_a_fence_refuses_whoever_waits(tmp_path: Path) -> None:
     leader.state.confirm(1 << 40)
     assert len(answers) == 2
     await leader.close()
+    assert "not written at the end" not in caplog.text, "nothing has failed"
+
+
+@in_loop
+async def test_a_leader_that_stops_reports_no_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    leader = PairDisk(tmp_path)
+    table = await elected(leader, 1)
+    await put(table, k="v")
+    table.put("l", b"w")
+    await leader.close()
+    assert "not written at the end" not in caplog.text
 
 
 async def grown(table: StateTable) -> None:
