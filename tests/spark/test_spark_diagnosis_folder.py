@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from metaq_spark.cli import main
 from metaq_spark.diagnosis.diagnosis import Watch, diagnose
+from metaq_spark.spark_version import AVAILABLE_NOW
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 
@@ -94,6 +95,8 @@ def test_a_query_that_was_moved(query: DiagnosedQuery) -> None:
     without_reports = diagnose(query.checkpoint, options=query.reach, sample_s=0)
     assert (str(without_reports.verdict), without_reports.rule) == ("waiting", "B13"), without_reports.text()
     read_to_end(query)
+    if not AVAILABLE_NOW.present:  # the run ends behind the batch of the move
+        read_to_end(query)
     query.expect("idle", "A1")
 
 
