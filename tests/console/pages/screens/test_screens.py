@@ -193,3 +193,20 @@ def test_what_is_not_there_is_a_page_too(console: TestClient) -> None:
     assert "there is nothing here" in page(console, "/nothing", 404)
     assert "there is no query" in page(console, "/query", 404, key="x")
     assert console.get("/v1/nothing", headers=HTML).json()["error"]["code"] == "not_found"
+
+
+def test_a_query_that_was_not_looked_at_yet_is_no_warning(
+    monkeypatch: pytest.MonkeyPatch, metaq_memory: MemoryServer, start_console: StartConsole
+) -> None:
+    pytest.importorskip("pyspark", reason="the verdicts need the extra spark")
+    monkeypatch.setattr("metaq_console.queries.board.PAUSE_S", 3600.0)  # the first looks are over when it is posted
+    console = start_console(metaq_memory.cluster)
+    event = {"v": 1, "event": "started", "at_ms": 1_800_000_000_000, "id": "q1", "runId": "r1", "name": "to-lake"}
+    assert console.post("/v1/queries/events", json=[event]).status_code == 200
+    for path in ("/queries", "/query?key=q1"):
+        shown = console.get(path).text
+        assert "to-lake" in shown
+        assert "The first look is still to come." in shown
+        assert '<span class="pill ">looking</span>' in shown
+        assert "pill warn" not in shown
+        assert shown.count("notice bad") == 1, "the hidden one, for a dashboard that is away"
