@@ -130,17 +130,17 @@ def search(cluster: str, messages: int) -> None:
         for part in (1.0, 0.5):
             body = {"topic": "large", "contains": "nothing like it", "seconds": 600, "read_max": 100_000_000}
             began_s = time.perf_counter()
-            scan = json.loads(ask(server, "POST", "/v1/scans", json.dumps(body)))["id"]
-            while (progress := json.loads(ask(server, "GET", f"/v1/scans/{scan}")))["scan"]["running"]:
-                if progress["scan"]["fraction"] >= part:
+            scan = json.loads(ask(server, "POST", "/v1/scans", json.dumps(body)))["scan"]
+            while (progress := json.loads(ask(server, "GET", f"/v1/scans/{scan}"))["progress"])["running"]:
+                if progress["fraction"] >= part:
                     break
                 time.sleep(0.2)
             took_s, stop_s = time.perf_counter() - began_s, time.perf_counter()
-            last = json.loads(ask(server, "DELETE", f"/v1/scans/{scan}"))["scan"]
+            last = json.loads(ask(server, "DELETE", f"/v1/scans/{scan}"))["progress"]
             stop_s = time.perf_counter() - stop_s
             print(
                 f"search: {last['read']:,} of {messages:,} messages in {took_s:.1f} s, {last['read'] / took_s:,.0f} a "
-                f"second; stopped in {stop_s * 1000:.0f} ms ({last['stopped']})"
+                f"second; stopped in {stop_s * 1000:.0f} ms, {last['fraction']:.0%} of it read"
             )
 
 
