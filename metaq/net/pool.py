@@ -39,15 +39,16 @@ class _Idle(Generic[S]):
     """The idle sessions of one process, newest last."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        # Reentrant: a garbage collection in a block with this lock may close a generator that has leased a session.
+        self.lock = threading.RLock()
         self.sessions: dict[Address, list[tuple[S, float]]] = {}
 
     def drain(self) -> None:
         with self.lock:
-            sessions = [session for kept in self.sessions.values() for session, _ in kept]
-            self.sessions.clear()
-        for session in sessions:
-            session.close("dropped by the pool")
+            dropped, self.sessions = self.sessions, {}
+        for kept in dropped.values():
+            for session, _ in kept:
+                session.close("dropped by the pool")
 
 
 class Pool(Generic[S]):

@@ -53,7 +53,7 @@ TWINS: list[tuple[type, type]] = [
     (RocketMQ, AsyncRocketMQ),
 ]
 SYNC_ONLY = {
-    *(("MetaQ", name) for name in ("checkup", "relay")),  # of the command metaq and of the HTTP access
+    *(("MetaQ", name) for name in ("checkup", "cluster_kept", "relay")),  # of the command metaq and of the HTTP access
     *(("ClusterView", name) for name in ("members", "replication", "stored", "reader")),  # the same
     *(("RocketMQ", name) for name in ("checkup", "lookup", "topics", "name_servers")),
     *(("Producer", name) for name in ("put", "accepts", "knows", "xa", "prepare")),  # for the classes above it

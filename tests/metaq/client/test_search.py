@@ -56,7 +56,7 @@ def test_connections_are_given_back_also_when_the_search_is_left(bench: Bench) -
         messages = iter(bench.by_key("k"))
         assert next(messages).partition == Partition(0, 0)
         messages.close()  # type: ignore[attr-defined]
-    assert bench.cluster.transport.connections == 3
+    assert bench.cluster.transport.connections == 1
 
 
 def test_attributes_that_are_no_text_are_passed_over(bench: Bench) -> None:

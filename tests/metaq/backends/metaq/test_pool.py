@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import pytest
 from fix_client import ADDRESS, LoopbackPeer
@@ -63,12 +63,42 @@ def test_no_more_than_the_maximum_stays_idle() -> None:
     assert {first.closed, second.closed} == {True, False}
 
 
-@pytest.mark.parametrize("error", [BrokerError(ADDRESS, "x", 500, "x"), KeyboardInterrupt(), GeneratorExit()])
+@pytest.mark.parametrize("error", [BrokerError(ADDRESS, "x", 500, "x"), KeyboardInterrupt()])
 def test_a_session_is_closed_when_its_user_failed(bench: Bench, error: BaseException) -> None:
     with pytest.raises(type(error)), bench.pool.lease(ADDRESS) as session:
         raise error
     assert session.closed
     assert bench.pool.idle_count(ADDRESS) == 0
+
+
+def leasing(bench: Bench, *, asking: bool = False) -> Generator[Session]:
+    with bench.pool.lease(ADDRESS) as session:
+        if asking:
+            session.post(Version(0))
+        yield session
+
+
+@pytest.mark.parametrize("asking", [False, True])
+def test_a_generator_that_ends_early_gives_its_session_back_unless_it_asks(bench: Bench, asking: bool) -> None:
+    generator = leasing(bench, asking=asking)
+    session = next(generator)
+    generator.close()
+    assert (session.closed, bench.pool.idle_count(ADDRESS)) == (asking, 0 if asking else 1)
+
+
+def test_a_generator_may_end_while_another_session_is_given_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a garbage collection at any moment, also in the pool's own code."""
+    generator, clock_s = leasing(bench), bench.clock.monotonic
+
+    def collect() -> float:
+        monkeypatch.undo()
+        generator.close()
+        return clock_s()
+
+    with bench.pool.lease(ADDRESS):
+        next(generator)
+        monkeypatch.setattr(bench.clock, "monotonic", collect)
+    assert bench.pool.idle_count(ADDRESS) == 2
 
 
 def _leave_a_reply(session: Session) -> None:

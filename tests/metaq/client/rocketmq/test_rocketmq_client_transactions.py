@@ -151,12 +151,15 @@ def test_unknown_errors_and_wrong_answers_are_asked_again(
 ) -> None:
     check = Checks("unknown", LookupError("no database"), "maybe", "rollback")
     with mq.transactional_producer("g-" + topic, check, heartbeat_s=QUICK) as producer:
+        with producer.transaction() as first:
+            first.send(topic, "first")
+        wait_until(lambda: bool(producer.reached), "the broker knows it, and does not ask fifteen times in vain")
         producer.transaction().send(topic, "forgotten")  # nobody ends it, and nobody has it any more
         wait_until(lambda: len(check.asked) == 4, "it was asked four times")
         with producer.transaction() as later:
             later.send(topic, "later")
         wait_until(lambda: not _half_messages_asked(check, 4), "rolled back, it is asked about no more")
-    assert texts(mq, topic) == ["later"]
+    assert texts(mq, topic) == ["first", "later"]
     assert "LookupError: no database" in caplog.text
     assert "check returned 'maybe'" in caplog.text
 
