@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from contextlib import suppress
 
 from faults.simulation.history import run_history
 from faults.simulation.mistakes import MISTAKES, first_failure
@@ -20,19 +21,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(first: int, seeds: int, failures_max: int) -> int:
-    """Print each seed that fails, and what all of them have tried; return whether one has failed."""
+    """Print each seed that fails, and what all of them have tried, also at Ctrl-C; return whether one has failed."""
     began, failures = time.monotonic(), 0
     count = puts = promotions = accidents = 0
-    for seed in range(first, first + seeds):
-        outcome = run_history(seed)
-        count += 1
-        puts, promotions = puts + outcome.puts, promotions + outcome.promotions
-        accidents += outcome.accidents
-        if outcome.violation is not None:
-            failures += 1
-            print(f"seed {seed}: {outcome.violation}; its history: make simulate TRACE={seed}", flush=True)
-            if failures >= failures_max:
-                break
+    with suppress(KeyboardInterrupt):
+        for seed in range(first, first + seeds):
+            outcome = run_history(seed)
+            count += 1
+            puts, promotions = puts + outcome.puts, promotions + outcome.promotions
+            accidents += outcome.accidents
+            if outcome.violation is not None:
+                failures += 1
+                print(f"seed {seed}: {outcome.violation}; its history: make simulate TRACE={seed}", flush=True)
+                if failures >= failures_max:
+                    break
     seconds = time.monotonic() - began
     print(
         f"{count} histories, {failures} with a violation, in {seconds:.0f} s ({count / seconds * 60:.0f} a minute): "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from faults.simulation.__main__ import main
-from faults.simulation.history import run_history
+from faults.simulation.history import Outcome, run_history
 from faults.simulation.kept import failed_seeds
 
 
@@ -32,3 +32,14 @@ def test_the_command_prints_what_it_ran(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out.startswith("3 histories, 0 with a violation")
     assert main(["--trace", "3"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "seed 3: every invariant holds"
+
+
+def test_ctrl_c_prints_what_was_tried(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def until_three(seed: int) -> Outcome:
+        if seed == 3:
+            raise KeyboardInterrupt
+        return run_history(seed)
+
+    monkeypatch.setattr("faults.simulation.__main__.run_history", until_three)
+    assert main(["--seeds", "1000"]) == 0
+    assert capsys.readouterr().out.startswith("3 histories, 0 with a violation")
