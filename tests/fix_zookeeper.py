@@ -6,6 +6,7 @@ short as ``SESSION_S``.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -24,6 +25,8 @@ from kazoo.exceptions import NoNodeError
 import peers.zookeeper
 from metaq import MetaQ
 from metaq.model import Address
+
+_numbers = itertools.count()
 
 TICK_MS = 200
 SESSION_S = 2.0
@@ -145,7 +148,8 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
 @pytest.fixture
 def zookeeper(zookeeper_server: ZooKeeperServer, request: pytest.FixtureRequest) -> Iterator[ZooKeeperRoot]:
     """A root in ZooKeeper for this test alone."""
-    root = "/" + re.sub(r"\W+", "-", request.node.name).strip("-")[:60]
+    name = re.sub(r"\W+", "-", request.node.name).strip("-")[:60]
+    root = f"/{name}-{next(_numbers)}"  # other files may have a test of this name
     client = zookeeper_server.client()
     client.ensure_path(root)
     yield ZooKeeperRoot(zookeeper_server, root, client)
