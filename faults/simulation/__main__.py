@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
-from contextlib import suppress
+from typing import Final
 
 from faults.simulation.history import run_history
 from faults.simulation.mistakes import MISTAKES, first_failure
+
+INTERRUPTED: Final = 128 + signal.SIGINT
+"""As for a program that SIGINT has ended."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -21,10 +25,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(first: int, seeds: int, failures_max: int) -> int:
-    """Print each seed that fails, and what all of them have tried, also at Ctrl-C; return whether one has failed."""
-    began, failures = time.monotonic(), 0
+    """Print each seed that fails, and what all of them have tried, also at Ctrl-C.
+
+    Returns the exit status: 1 if a seed has failed, else ``INTERRUPTED`` if not all of them were run, else 0.
+    """
+    began, failures, interrupted = time.monotonic(), 0, False
     count = puts = promotions = accidents = 0
-    with suppress(KeyboardInterrupt):
+    try:
         for seed in range(first, first + seeds):
             outcome = run_history(seed)
             count += 1
@@ -35,12 +42,14 @@ def run(first: int, seeds: int, failures_max: int) -> int:
                 print(f"seed {seed}: {outcome.violation}; its history: make simulate TRACE={seed}", flush=True)
                 if failures >= failures_max:
                     break
+    except KeyboardInterrupt:
+        interrupted = True
     seconds = time.monotonic() - began
     print(
         f"{count} histories, {failures} with a violation, in {seconds:.0f} s ({count / seconds * 60:.0f} a minute): "
         f"{accidents} accidents, {promotions} promotions, {puts} acknowledged puts"
     )
-    return int(failures > 0)
+    return 1 if failures else INTERRUPTED if interrupted else 0
 
 
 def print_history(seed: int) -> int:

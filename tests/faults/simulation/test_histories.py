@@ -41,5 +41,5 @@ def test_ctrl_c_prints_what_was_tried(capsys: pytest.CaptureFixture[str], monkey
         return run_history(seed)
 
     monkeypatch.setattr("faults.simulation.__main__.run_history", until_three)
-    assert main(["--seeds", "1000"]) == 0
+    assert main(["--seeds", "1000"]) == 130
     assert capsys.readouterr().out.startswith("3 histories, 0 with a violation")
