@@ -19,9 +19,7 @@ from metaq.net.retry import ONCE, RetryPolicy
 class FixedDirectory(SurveyedDirectory):
     """The brokers at ``addresses`` (at least one), asked over connections of ``pool``."""
 
-    def __init__(
-        self, addresses: Sequence[Address], pool: SessionPool, policy: RetryPolicy = ONCE
-    ) -> None:
+    def __init__(self, addresses: Sequence[Address], pool: SessionPool, policy: RetryPolicy = ONCE) -> None:
         if not addresses:
             raise ValueError(f"addresses: expected at least one broker, for example {ports.METAQ_HERE}")
         super().__init__(pool, policy)

@@ -55,7 +55,8 @@ class ZooKeeperDirectory(SurveyedDirectory):
     def _registered(self) -> Mapping[int, RegisteredBroker]:
         """Return the brokers by id, and note those that are pairs: the other member is asked if one fails."""
         found = self._cache.brokers()
-        for id_, pair in ((id_, broker.pair) for id_, broker in found.items()):
+        for id_, broker in found.items():
+            pair = broker.pair
             if pair is not None and self._pairs.get(id_) != pair:
                 self._pairs[id_] = pair
                 self._pool.members.note_facts(pair.master, PairFacts(pair.other, True, pair.epoch))

@@ -149,6 +149,14 @@ def segment_bytes(data: Path) -> dict[str, bytes]:
     return found
 
 
+def running_pair(folder: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker, messages: int) -> PairProcesses:
+    """Start a pair; return it when both members are in sync, and numbers from 0 on are put."""
+    pair = PairProcesses(folder, zookeeper, start_broker)
+    pair.start()
+    put(pair, range(messages))
+    return pair
+
+
 def put(pair: PairProcesses, numbers: range) -> None:
     """Put numbers, each of which is acknowledged."""
     with MetaQ(brokers=pair.brokers) as mq:

@@ -9,17 +9,14 @@ from pathlib import Path
 import pytest
 from fix_broker import StartBroker, broker_command, wait_until, write_ini
 from fix_zookeeper import ZooKeeperRoot
-from pair_processes import PairProcess, PairProcesses, put, segment_bytes, stored
+from pair_processes import PairProcess, PairProcesses, put, running_pair, segment_bytes, stored
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 @pytest.fixture
 def pair(tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) -> PairProcesses:
-    found = PairProcesses(tmp_path, zookeeper, start_broker)
-    found.start()
-    put(found, range(20))
-    return found
+    return running_pair(tmp_path, zookeeper, start_broker, messages=20)
 
 
 def begin(file: Path, *arguments: str) -> tuple[int, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from fix_broker import StartBroker, wait_until
 from fix_zookeeper import ZooKeeperRoot
-from pair_processes import PairProcesses, put, stored
+from pair_processes import PairProcesses, running_pair, stored
 
 from metaq import AsyncMetaQ, MetaQ
 from metaq.errors import MasterMissing, TopicNotFound
@@ -31,10 +31,7 @@ PATIENT = Timeouts(5.0, 3600.0)
 
 @pytest.fixture
 def pair(tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) -> PairProcesses:
-    found = PairProcesses(tmp_path, zookeeper, start_broker)
-    found.start()
-    put(found, range(10))
-    return found
+    return running_pair(tmp_path, zookeeper, start_broker, messages=10)
 
 
 def produce(tree: str) -> None:
