@@ -139,7 +139,7 @@ def main_codec(words: Sequence[str] | None = None) -> None:
 # ---- log-append
 
 ABOUT_LOG_APPEND: Final = """\
-What the log adds to a write: ``PartitionLog.append`` beside a bare ``os.write`` of the same bytes; opening a log.
+What the log adds to a write: ``PartitionLog.append_blocks`` beside a bare ``os.write`` of the same bytes; opening a log.
 
 Nothing is synced here; the disk's share is what group commit hides. Both write the same frames of 120 bytes, in appends
 of that many; times are this process's CPU time, which is what the broker's one thread has to give. Then the log is read
@@ -167,11 +167,12 @@ def bare(folder: Path, batches: list[list[bytes]]) -> float:
 
 
 def logged(folder: Path, batches: list[list[bytes]]) -> float:
-    """Append the batches to a log; return seconds."""
+    """Append the batches to a log, each as the block that the engine makes of it; return seconds."""
+    blocks = list(map(FrameBlock.of, batches))
     log = PartitionLog.open(Files(), Clock(), folder / "bench-0", LogSettings())
     started = time.process_time()
-    for batch in batches:
-        log.append(batch)
+    for block in blocks:
+        log.append_blocks([block])
     seconds = time.process_time() - started
     log.close(clean=False)
     shutil.rmtree(folder / "bench-0")
