@@ -1,7 +1,7 @@
 """Runs all benchmarks of the suite one after another: tables on the terminal, figures in a file and a plot.
 
     python benchmarks/suite.py [--all] [--only read,write] [--runs 5] [--scale 1] [--quick] [--out bench]
-                               [--kafka HOST:PORT|local] [--java-broker HOST:PORT]
+                               [--kafka HOST:PORT|local] [--java-broker HOST:PORT] [--rocketmq VERSION]
 
 Writes ``results.json``, ``results.svg`` and ``results.png`` into the folder of ``--out``. When a program fails, the
 others still run; its name is printed at the end, and the exit status is 1. Nothing else should run on the machine
@@ -355,7 +355,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = lambda text: [name for name in text.split(",") if name]  # noqa: E731
     parser.add_argument("--only", type=names, default=[], metavar="NAMES", help="these programs, separated by commas")
-    parser.add_argument("--all", action="store_true", help="also those that are extra: start-up, planning, log-size")
+    parser.add_argument("--all", action="store_true", help="also the extra programs, which take long")
     parser.add_argument("--runs", type=int, help="measured runs of each side, instead of each program's own number")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the amount of work (default 1)")
     parser.add_argument("--quick", action="store_true", help=f"see that all work: 1 run, scale {QUICK_SCALE:g}")

@@ -132,8 +132,8 @@ class PairConfig:
     )
     session_ms: int = key(
         "sessionMs", number(SESSION_MS_MIN, SESSION_MS_MAX),
-        "ms of silence after which a master counts as gone, and its slave is elected; the time of a session in "
-        "ZooKeeper, whose own limits apply, too", 6_000, kind=OUR_OWN,
+        "ms of silence after which a master counts as gone, and its slave is elected; also the timeout of its session "
+        "in ZooKeeper, within the limits of ZooKeeper", 6_000, kind=OUR_OWN,
     )
     timeout_ms: int = key(
         "answerTimeoutMs", _MILLISECONDS,
