@@ -2,7 +2,7 @@
 
 python benchmarks/branch_figures.py FIGURE METAQ_ADDRESS ROCKETMQ_ADDRESS ROWS [RELEASE]
 
-It prints a rate: messages, rows or micro-batches a second. ``RELEASE`` is that of RocketMQ's own client.
+It prints a rate: messages, rows or micro-batches a second. ``RELEASE`` is the release of RocketMQ's own client.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ A branch is switched off by a statement that every process executes when it has 
 product has no switch for it. The broker has a core of its own, where there are two. A branch and the figures that it is
 said to serve are measured with the same broker command, in turn: with all branches, then without each; a figure is the
 median. A branch stays if without it a figure falls by more than a fifth, or by more than a tenth and the branch has
-fewer than 150 lines (docs/performance.md, "Branches for speed"). The figures are those of ``branch_figures.py``; what
-RocketMQ's own client sees is measured with ``--rocketmq``, the release whose client is fetched with Maven.
+fewer than 150 lines (docs/performance.md, "Branches for speed"). ``branch_figures.py`` measures the figures. With
+``--rocketmq RELEASE``, RocketMQ's own client of that release is fetched with Maven, and what it sees is measured too.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ FIRST: Final = b"first"
 
 @dataclass(frozen=True)
 class Client:
-    """A client with consumers of groups: its class, and that of the producer which sends to it."""
+    """A client with consumers of groups: its class, and the class of the producer that sends to it."""
 
     made_by: Any
     sends_by: Any

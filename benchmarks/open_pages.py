@@ -142,7 +142,7 @@ def percentile(values: Sequence[float], part: float) -> float:
 
 @contextmanager
 def running_broker(folder: Path, number: int = 0) -> Iterator[tuple[Address, Address, int]]:
-    """Run a broker with HTTP access; yield its address, that of HTTP, and the id of its process."""
+    """Run a broker with HTTP access; yield its address, its HTTP address, and the id of its process."""
     file = folder / "server.ini"
     file.write_text(
         f"[system]\nbrokerId={number}\nserverPort=0\ndataPath={folder / 'data'}\nunflushThreshold=0\n"
@@ -190,7 +190,9 @@ def put_for(broker: Address, seconds: float, rate: float) -> list[float]:
 
 
 class Pages:
-    """What the process of the pages and that of the puts share: whether pages are open, and how many ask just now."""
+    """State shared by the process that asks for pages and the one that puts: whether pages are open, and how many
+    requests are in flight.
+    """
 
     def __init__(self, context: SpawnContext) -> None:
         self.ready, self.open, self.end = context.Event(), context.Event(), context.Event()

@@ -110,7 +110,7 @@ def measure(broker: Address, cluster: str, starts: int, times: int, pause_s: flo
             for number in range(times + 1):
                 for path in SCREENS:
                     took_s = seconds_of(server, path)
-                    if number:  # the first time is that of a page that nobody has asked for
+                    if number:  # not the first request of this page
                         found.later.setdefault(path, []).append(took_s)
                     time.sleep(pause_s)
     finally:

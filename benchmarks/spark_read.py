@@ -10,9 +10,9 @@ The broker runs on the same machine and uses the same cores. With ``--network``,
 beside a second ceiling, which receives as many bytes from a bare server on these cores: the difference to that one is
 the cost of this project.
 
-All write to ``noop``, alternately, in one session. Checksums are verified. A stream's time is that of its micro-batch
-by Spark's own progress, with planning and both logs, without the start of the query. The ratio holds on other machines,
-the times do not.
+All write to ``noop``, alternately, in one session. Checksums are verified. A stream's time is what Spark's own progress
+reports for its micro-batch, with planning and both logs, without the start of the query. The ratio holds on other
+machines, the times do not.
 """
 
 from __future__ import annotations

@@ -47,11 +47,11 @@ How fast writes through ``format("metaq")`` are, beside what Spark lets any Pyth
 Batch writes of messages of two sizes and streaming writes (one micro-batch) of the smaller ones, at least once, with
 one task slot and with two. The ceiling is a sink that counts the rows of its Arrow batches and drops them. With
 ``--network``, batch writes stand beside a sink that only sends as many bytes to a bare server on the same cores, which
-writes and syncs them: what is missing to that one is ours alone. All get the same rows, made by the JVM, in turn, in
-one session. The broker makes every acknowledged block durable before it answers, and runs on the same machine: what it
-and the disk cost is part of the figure. Pages that are on the disk are given back to the system meanwhile (see
-``machine.pages_given_back``). A stream's time is that of its micro-batch by Spark's own progress, without the start of
-the query. The ratio carries over to other machines only as far as their disks are alike.
+writes and syncs them: the difference to that one is the cost of this project. All get the same rows, made by the JVM,
+in turn, in one session. The broker makes every acknowledged block durable before it answers, and runs on the same
+machine: what it and the disk cost is part of the figure. Pages that are on the disk are given back to the system
+meanwhile (see ``machine.pages_given_back``). A stream's time is what Spark's own progress reports for its micro-batch,
+without the start of the query. The ratio carries over to other machines only as far as their disks are alike.
 """
 
 CASES: Final = (Case(100, 2_500_000), Case(1000, 500_000))

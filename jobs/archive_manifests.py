@@ -222,7 +222,7 @@ def check_chain(numbers: Sequence[int], manifests: Sequence[Manifest]) -> Iterat
     archived: dict[TopicPartition, ArchivedUpTo] = {}
     for number, manifest in zip(numbers, manifests, strict=True):
         if manifest["batch"] != number:
-            yield f"manifest {number} says that it is that of batch {manifest['batch']}"
+            yield f"manifest {number} says that it is for batch {manifest['batch']}"
         for entry, lost in _entries(manifest):
             where = where_of(entry)
             problem = _break(archived.get(where), entry, lost)

@@ -197,8 +197,8 @@ class TopicNotFound(MetaqError):
 
 
 class MasterMissing(TopicNotFound):
-    """No master is registered that may have ``topic``: those of ``brokers``, which are known to have had it, are away,
-    or no broker at all is registered. ``place``: where; ``brokers`` and it are text.
+    """No registered master may have ``topic``: the masters of ``brokers``, which have had it, are away, or no broker at
+    all is registered. ``brokers`` are texts; ``place`` says where they are registered.
     """
 
     retryable = away = electing = True

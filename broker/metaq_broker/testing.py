@@ -309,8 +309,7 @@ class FaultyFiles(Files):
         return self._folder(folder), name
 
     def _folder(self, path: str) -> _Folder:
-        """Return the folder; by strings, as crash tests come here millions of times and ``Path`` takes ten times as
-        long."""
+        """Return the folder. Crash tests call this millions of times, and ``Path`` would be ten times slower."""
         assert path.startswith(self._root), f"{path} is not below {self._root}"
         folder = self._tree
         for part in path[len(self._root) :].split(os.sep):

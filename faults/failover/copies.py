@@ -67,7 +67,7 @@ def compared(read: Iterable[bytes], written: Iterable[bytes]) -> tuple[int, list
     missing, foreign = expected - found, found - expected
     doubled = Counter({row: count for row, count in foreign.items() if row in expected})
     sentences = []
-    for what, rows in (("missing", missing), ("there twice", doubled), ("nobody's", foreign - doubled)):
+    for what, rows in (("missing", missing), ("there twice", doubled), ("unexpected", foreign - doubled)):
         if rows:
             sentences.append(f"{rows.total()} rows are {what}: {sorted(rows)[:5]}")
     return expected.total(), sentences

@@ -84,7 +84,7 @@ class Rounds:
             self._compare_positions(each)
 
     def _wait_consumed(self, fault: Fault | None = None) -> None:
-        """Return when the consumers have handled what was acknowledged so far, those that ``fault`` does not stop."""
+        """Wait until the consumers that ``fault`` does not stop have handled what was acknowledged so far."""
         families = [(each, self._family(each.topic)) for each in self.consumers]
         hides = fault is not None and fault.hides
         expected = [

@@ -62,7 +62,7 @@ class Clients:
     def pause_s(self, since_s: float, until_s: float) -> float:
         """Return the longest time without an acknowledged message that ended after ``since_s``.
 
-        The last end that counts is that of the first message acknowledged after ``until_s``.
+        The first message acknowledged after ``until_s`` ends the last such time.
         """
         times = list(self.acknowledged.values())
         ends = [each for each in times if each > until_s][:1]

@@ -12,7 +12,7 @@ from faults.simulation.history import run_history
 from faults.simulation.mistakes import MISTAKES, first_failure
 
 INTERRUPTED: Final = 128 + signal.SIGINT
-"""As for a program that SIGINT has ended."""
+"""Exit status of a program that SIGINT ended."""
 
 
 def main(arguments: list[str] | None = None) -> int:

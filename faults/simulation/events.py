@@ -14,7 +14,7 @@ def between(random: Random, low: int, high: int) -> int:
 
 
 class Schedule:
-    """Runs calls in the order of their times; those of one time in the order in which they were made."""
+    """Runs calls in the order of their times; calls of one time in the order in which they were added."""
 
     def __init__(self) -> None:
         self.now = 0

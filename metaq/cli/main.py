@@ -90,7 +90,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     if (wrong := _unknown_in_front(parser, given)) is not None:
         of_commands = {name for row in all_commands().values() for each in row.options() for name in each.names}
         near = "" if wrong in of_commands else suggestion(wrong, parser._option_string_actions)
-        advice = near or "; those of a command stand behind its name"
+        advice = near or "; options of a command come after its name"
         parser.exit(EXIT_USAGE, f"metaq: there is no option {wrong!r} in front of the command{advice}\n")
     try:
         options, behind = parser.parse_known_args(given)

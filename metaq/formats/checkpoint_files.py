@@ -86,9 +86,7 @@ def parse_commit(text: str) -> DoneBatch:
 
 
 def numbered(names: Collection[str]) -> list[str]:
-    """Return the names of sources in the order of their numbers: that of the query's plan, or of the alphabet if they
-    are named.
-    """
+    """Return the names of sources in the order of the query's plan, which numbers them, or sorted if they are named."""
     return sorted(names) if are_names(names) else sorted(names, key=int)
 
 

@@ -332,7 +332,7 @@ def whole_tail(run: bytes) -> list[int]:
     """Return where the frames at the end of a run begin; ``run`` may begin inside a frame, and ends with a whole one.
 
     Empty if none is found: the last frame is longer than the run, or payloads look like frames everywhere. A position
-    counts if intact frames lead from it to the end of the run; their ids are not 0, as those of zeroed bytes are.
+    counts if intact frames lead from it to the end of the run, with ids other than 0, which zeroed bytes would have.
     """
     total, unpack, steps = len(run), _INT32.unpack_from, 0
     for start in range(total - HEADER_BYTES + 1):
@@ -356,7 +356,7 @@ def whole_tail(run: bytes) -> list[int]:
 def pass_whole(run: Buffer, start: int = 0, end: int | None = None, frames_max: int = INT64_MAX) -> tuple[int, int]:
     """Step over whole frames by their lengths; return where the next one begins, and how many there were.
 
-    Stops before a frame that ends behind ``end`` (that of the run, if ``None``), after ``frames_max``, and before a
+    Stops before a frame that ends behind ``end`` (``None``: the end of the run), after ``frames_max``, and before a
     negative length.
     """
     view = run if isinstance(run, bytes) else memoryview(run)

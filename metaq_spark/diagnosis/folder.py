@@ -83,7 +83,7 @@ def _format(source: CheckpointSource) -> str | None:
 
 
 def _earlier(checkpoint: Checkpoint, batches: tuple[Batch, ...]) -> Iterator[tuple[Batch, Mapping[str, str]]]:
-    """Yield the last batches that were planned, with the line of each source; without those that cannot be read."""
+    """Yield the last planned batches that can be read, each with the line of every source."""
     for batch in batches[-POSITIONS_KEPT:]:
         try:
             yield batch, read_batch(checkpoint.folder, batch.number).lines

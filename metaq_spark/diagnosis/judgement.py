@@ -1,8 +1,9 @@
 """From evidence to a verdict. Pure.
 
-First what the query does is decided: ``_decide`` asks the questions in an order, and the first that is answered has the
-verdict and the rule that it is by. Then each rule of the table is asked. Those that explain the verdict come before the
-others; the first is the headline, with its advice. What cannot be decided is ``unknown``, with what is missing.
+First ``_decide`` determines what the query does: it asks questions in a fixed order, and the first one that has an
+answer gives the verdict and its rule. Then each rule of the table is asked. Findings that explain the verdict come
+first; the first of all is the headline, with its advice. If nothing can be decided, the verdict is ``unknown``, with
+what is missing.
 """
 
 from __future__ import annotations

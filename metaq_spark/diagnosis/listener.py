@@ -231,7 +231,7 @@ class _File:
 
 
 class _Post:
-    """Posts events; those of a post that failed are tried once more, with the next ones."""
+    """Posts events. After a failed post, its events are sent once more, together with the next ones."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         self._url, self._headers = url, {"Content-Type": "application/json", **headers}

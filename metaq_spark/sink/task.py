@@ -26,7 +26,7 @@ OPEN_BYTES_MAX: Final = 8 << 20
 """Most bytes of a task's open blocks between two record batches."""
 
 OPEN_S_MAX: Final = 1.0
-"""How old an open block may be when a record batch has been dealt with. Spark may let the task wait for the next."""
+"""Greatest age of an open block after a record batch, in seconds: Spark may let the task wait long for the next one."""
 
 
 def write_batches(batches: Iterable[pa.RecordBatch], sink: Sink) -> WriterCommitMessage:

@@ -32,20 +32,19 @@ from metaq_spark.source.backend import Cluster
 _log = logging.getLogger(__name__)
 
 PAUSE_PER_LOOKUP: Final = 20
-"""How many times as long as a lookup took the next one is put off, ..."""
+"""The pause after a look-up, in multiples of the time that it took."""
 
 PAUSE_S_MAX: Final = 0.1
-"""... up to this, or to ``offsetPollMs`` if that is more."""
-
+"""Limit of this pause, in seconds; ``offsetPollMs`` if that is more."""
 
 REST_PER_ANSWER: Final = 60
-"""How many times as long as the processor worked on an answer the next one is put off, ..."""
+"""The delay of an answer without new data, in multiples of the processor time of an answer."""
 
 REST_S_MAX: Final = 0.5
-"""... up to this, ..."""
+"""Limit of this delay, in seconds."""
 
 REST_S_MIN: Final = 0.1
-"""... and not at all if it is less than this."""
+"""Shorter delays are left out, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class Lookup:
         return max(self._poll_s, min(PAUSE_PER_LOOKUP * self._took_s, PAUSE_S_MAX))
 
     def is_away(self, where: TopicPartition) -> bool:
-        """Whether the broker of a partition that is not listed did not answer the last time."""
+        """Whether the broker of a partition that is not listed did not answer the last look-up."""
         return self._last is not None and self._cluster.broker_of(where) in self._last.away
 
     def _ask(self, at_once: bool, complete: bool) -> Snapshot:

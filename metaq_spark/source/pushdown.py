@@ -3,8 +3,8 @@
 ==========================================  =====================================================  =================
 condition on                                what it does                                           Spark checks again
 ==========================================  =====================================================  =================
-those with one value in a partition         partitions in which it is false are not read           no
-the type: equal to, one of types            brokers leave the other messages out                   no
+a column with one value in a partition      partitions in which it is false are not read           no
+the type: equal to, one of                  brokers leave the other messages out                   no
 the offset: comparisons, one of             narrows every partition's range to message boundaries  yes
 the timestamp: equal to, from               starts at the first message of that time               yes
 ==========================================  =====================================================  =================
@@ -120,7 +120,7 @@ class PushedConditions:
             self.time_ms_min = max(self.time_ms_min or 0, time_ms)
 
     def ranges(self, ranges: Ranges, positions: Positions) -> Ranges:
-        """The parts of ``ranges`` that may hold messages wanted; starts stay where messages begin."""
+        """Return the parts of ``ranges`` that may hold wanted messages; starts stay where messages begin."""
         if self.types is not None and not self.types:
             return {}
         kept = {
@@ -146,7 +146,7 @@ class PushedConditions:
             return ranges
         try:
             return _pending(ranges, positions.first_at(dict.fromkeys(ranges, self.time_ms_min)))
-        except ExtensionMissing:  # a Java broker keeps no times: everything is read, and Spark picks
+        except ExtensionMissing:  # a Java broker keeps no times: everything is read, and Spark filters
             return ranges
 
 

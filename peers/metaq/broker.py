@@ -4,8 +4,8 @@
 
 The broker listens on every address of the machine, so all three run in a network namespace (see ``peers.isolation``).
 There it has the address 127.0.0.1:8123 and two partitions of the topic ``test``, and acknowledges after fsync. The
-command finds ``METAQ_JAVA_BROKER``, ``METAQ_JAVA_ZOOKEEPER`` and ``METAQ_JAVA_LIB`` in its environment. Its exit status
-is that of this program; broker and ZooKeeper end with it.
+command finds ``METAQ_JAVA_BROKER``, ``METAQ_JAVA_ZOOKEEPER`` and ``METAQ_JAVA_LIB`` in its environment. This program
+ends with the command, and with its exit status; so do broker and ZooKeeper.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def test_files_that_do_not_fit_are_not_noted(files: dict[Any, Any], skipped: boo
         ({0: manifest(0, entry(0, 50, None)), 1: manifest(1, entry(50, 90))}, []),
         ({0: manifest(0, entry(0, 50)), 2: manifest(2, entry(50, 90))}, ["manifest 1 is missing"]),
         ({1: manifest(1, entry(0, 50))}, ["manifest 0 is missing"]),
-        ({0: manifest(3, entry(0, 50))}, ["manifest 0 says that it is that of batch 3"]),
+        ({0: manifest(3, entry(0, 50))}, ["manifest 0 says that it is for batch 3"]),
         (
             {0: manifest(0, entry(0, 50)), 1: manifest(1, entry(60, 90))},
             ["batch 1: orders/0-3: gap: offsets 50 to 60 are in no batch"],

@@ -367,7 +367,7 @@ class LocalStreams:
             self._unreported[log] = None
 
     def _report_written(self) -> None:
-        """Report appends, those of one iteration of the loop together."""
+        """Report the appends of one iteration of the loop together."""
         unreported, self._unreported = self._unreported, {}
         for log in unreported:
             if self._leader is not None and log.directory.name in self._reported:

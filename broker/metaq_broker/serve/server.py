@@ -50,10 +50,10 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class Server:
-    """Listening sockets and their connections, secured by ``tls`` if given, except clients without TLS if
-    ``tls_optional``.
+    """Listening sockets and their connections, secured by ``tls`` if given; with ``tls_optional``, clients may connect
+    without it.
 
-    ``sessions`` makes the session of each; ``partition_count`` returns how many partitions need files of this process.
+    ``sessions`` makes each connection's session; ``partition_count`` returns how many partitions need open files.
     """
 
     def __init__(
@@ -167,8 +167,7 @@ class Server:
         self._count()
 
     def holds(self, connection: CountedClient, buffered_bytes: int) -> None:
-        """Record the number of bytes buffered in a connection. Above the common limit, the largest connections are cut.
-        """
+        """Record how many bytes a connection buffers. Above the common limit, the largest connections are aborted."""
         self._buffered_bytes += buffered_bytes - connection.buffered_bytes
         connection.buffered_bytes = buffered_bytes
         while self._buffered_bytes > self.limits.buffered_bytes_max:

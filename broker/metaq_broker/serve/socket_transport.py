@@ -19,7 +19,7 @@ IN: Final[int] = getattr(select, "EPOLLIN", 1)
 OUT: Final[int] = getattr(select, "EPOLLOUT", 4)
 
 EVENTS_MAX: Final = 256
-"""Sockets that are served before the loop looks what else there is to do."""
+"""Most sockets that are served before the loop turns to other work."""
 
 
 class SocketWatch:

@@ -342,7 +342,7 @@ class TextSession:
         reported = self._services.reported_types
         report = reported.find(group, topic, start_time)
         if report is None:
-            # Clients of the guide report after 301, those of the published source after 100.
+            # Clients written after MetaQ's guide report their types on 301, the published Java client on 100.
             again = reported.is_refused_again(group, topic, partition, start_time)
             return encode(Result(CONTINUE if again else MOVED, NO_TYPES, opaque))
         if report.types is None:

@@ -1,7 +1,7 @@
 """``GET /metrics``: what the sampler knows of consumer groups, for Prometheus.
 
-Brokers count messages and bytes; how far a group is behind is known to who asks for its offsets. Names are those of
-OpenTelemetry's conventions for messaging, with underscores: ``messaging.consumer.group.name`` and so on.
+Brokers count messages and bytes, but do not know how far a group is behind: the sampler asks for its offsets. Names
+follow OpenTelemetry's conventions for messaging, with underscores: ``messaging.consumer.group.name`` and so on.
 """
 
 from __future__ import annotations

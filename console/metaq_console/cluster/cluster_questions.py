@@ -66,7 +66,7 @@ class ClusterQuestions:
     async def warm(self, within_s: float) -> None:
         """Ask what a first page asks, so that it finds connections and answers; wait ``within_s`` at most for that.
 
-        Errors are those of the page that asks again.
+        Errors are ignored: the page asks again, and shows them.
         """
         of_topics = self.ask(self.system.warm, "where topics are")
         asked = [asyncio.ensure_future(one) for one in (self.all_topics(), self.brokers(), self.findings(), of_topics)]

@@ -136,7 +136,7 @@ class Questions:
     def _release(self, task: asyncio.Future[Any]) -> None:
         self._slots.release()
         if not task.cancelled():
-            task.exception()  # an error behind the deadline is nobody's
+            task.exception()  # nobody waits for an error after the deadline: mark it as seen
 
     def _settled(
         self, key: Hashable, shared: _Shared, fresh_s: float, is_live: bool, before: _Shared | None

@@ -1,8 +1,8 @@
 """``/put``, ``/get``, ``/offset`` and ``/stats``: requests of MetaQ's protocol as parameters of a URL.
 
-The id of a broker may follow the path, ``/get/0``: a load balancer in front of several brokers goes by it. The status
-of an answer is MetaQ's code, the body its text, or the bytes of messages. Numbers are those of the protocol: 301 has
-the offset to continue at in its body, and no ``Location``.
+The id of a broker may follow the path, ``/get/0``: a load balancer in front of several brokers routes by it. The status
+of an answer is MetaQ's code, the body its text, or the bytes of messages. Codes mean what they do in MetaQ's protocol:
+301 has the offset to continue at in its body, and no ``Location``.
 
 Source: docs/http.md, "The paths of MetaQ's server".
 """

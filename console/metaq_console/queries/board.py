@@ -107,7 +107,7 @@ class QueryBoard:
         self._named = frozenset(self._known)
 
     def rows(self) -> list[QueryRow]:
-        """Return all queries: those of folders first, then those that listeners reported."""
+        """Return all queries: first the ones in folders, then the ones that listeners reported."""
         self._take_reported()
         return [_row(one) for one in self._known.values()]
 

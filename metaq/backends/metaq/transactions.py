@@ -138,8 +138,8 @@ class TransactionSteps:
     def decide(self, query_id: str, batch_id: int, branches: Sequence[Xid]) -> tuple[Xid, ...]:
         """Record durably that batch ``batch_id`` of a query consists of ``branches``, and commit this broker's.
 
-        Return the branches of the batch: ``branches``, or those of an earlier decision (a replay), in which case the
-        new branches must be rolled back. ``commit`` each returned branch: other brokers commit it then, this one waits
+        Return the branches of the batch: ``branches``, or the branches of an earlier decision (a replay), in which case
+        the new ones must be rolled back. ``commit`` each returned branch: other brokers commit it then, this one waits
         until it is readable.
 
         Raises:

@@ -39,7 +39,7 @@ def member_client(
     requests_max: int = DEFAULT_LIMITS.requests_max,
     settings: ClientSettings | None = None,
 ) -> RemotingClient:
-    """Return a client whose connections are secured and signed like those of a ``SessionPool``.
+    """Return a client whose connections are secured and signed as a ``SessionPool``'s are.
 
     ``requests_max``: most requests to one broker that may wait for their answers.
 

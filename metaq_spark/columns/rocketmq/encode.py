@@ -291,7 +291,7 @@ def _joined(keys: pa.Array | None) -> pa.Array | None:
     if keys.flatten().null_count:  # one null would make the whole list null
         rows = keys.to_pylist()
         keys = pa.array([None if row is None else [key for key in row if key is not None] for row in rows], keys.type)
-    # Arrow joins no lists whose type says that they have no nulls, as those of ``split`` and of literals.
+    # Arrow does not join lists whose type excludes nulls, such as results of ``split`` and literals: cast them.
     return pc.binary_join(keys.cast(pa.list_(pa.string())), " ")
 
 

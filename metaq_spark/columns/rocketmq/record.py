@@ -84,7 +84,8 @@ def _part(record: bytes, start: int, length: int) -> tuple[bytes, int]:
 
 
 def parse_properties(raw: bytes) -> dict[bytes, bytes]:
-    """The pairs of a properties string: each name once with its last value; without those that lack name or value."""
+    """The pairs of a properties string: each name once with its last value; pairs without name or value are left out.
+    """
     pairs: dict[bytes, bytes] = {}
     for pair in raw.split(b"\x02"):
         name, _, value = pair.partition(b"\x01")

@@ -1,4 +1,4 @@
-"""The rules in Chinese: what is the case, and the advice. Fields of an advice are those of the English one."""
+"""The rules in Chinese: what is the case, and the advice. An advice has the same fields as in English."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ NUMBERS: Final[Mapping[str, str]] = {
     "planning": "生成计划",
     "writing the checkpoint": "写检查点",
 }
-"""Names of figures; those that are names of Spark's own, such as ``addBatch``, stay."""
+"""Names of figures; Spark's own names, such as ``addBatch``, are not translated."""
 
 UNITS: Final[Mapping[str, str]] = {
     "bytes": "字节",

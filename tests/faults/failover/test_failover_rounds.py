@@ -158,7 +158,7 @@ def test_rows_of_a_copy_are_compared_one_by_one() -> None:
     count, sentences = compared([b"0 0 a", b"0 1 b"], [b"0 0 a", b"0 0 a", b"0 2 c"])
     assert (count, [sentence.partition(":")[0] for sentence in sentences]) == (
         2,
-        ["1 rows are missing", "1 rows are there twice", "1 rows are nobody's"],
+        ["1 rows are missing", "1 rows are there twice", "1 rows are unexpected"],
     )
 
 

@@ -135,7 +135,7 @@ class TestStatusLine:
         assert seen == [shown]
 
 
-FRONT, BEHIND = "in front of the command", "those of a command stand behind its name"
+FRONT, BEHIND = "in front of the command", "options of a command come after its name"
 
 
 class TestSuggestions:

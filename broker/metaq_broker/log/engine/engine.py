@@ -189,7 +189,7 @@ class Engine:
         return self._ids.reserve(count, self.id_clock.time_ms())
 
     def ids_above_stored(self, message_id: int = -1) -> None:
-        """Let all further ids be above ``message_id`` and those of the stored messages, whatever the clock says.
+        """Let all further ids be above ``message_id`` and every stored message's id, whatever the clock says.
 
         For a broker that was elected: the former leader's clock may have been ahead of this one's.
         """

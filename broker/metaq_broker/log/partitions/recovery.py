@@ -93,7 +93,7 @@ class _Examination:
         self._known = {damage.start: damage for damage in evidence.known if damage.end <= view.end}
         self._durable_end = min(evidence.durable_end, view.end)
         self._changed_ms = evidence.changed_ms
-        self._ordinal_shift: int | None = None  # ordinals now minus those of the old entries
+        self._ordinal_shift: int | None = None  # ordinals now minus ordinals of the old entries
         self._intact_at: int | None = None  # start of an intact frame
         self.verdict = Examined(view.end, builder)
 

@@ -71,7 +71,7 @@ class Generation(NamedTuple):
 
 
 class StateHeader(NamedTuple):
-    """The header of a file; ``size`` is its own, ``named_size`` that of the file when it got its name."""
+    """The header of a file: ``size`` is the header's size, ``named_size`` the file's when it got its name."""
 
     file_number: int
     named_size: int

@@ -40,7 +40,7 @@ class EpochsDamaged(ValueError):
 
 
 class StreamEpochs(NamedTuple):
-    """The recorded epochs of one stream; they are those of this incarnation."""
+    """The recorded epochs of one incarnation of a stream."""
 
     incarnation: str
     epochs: Epochs
@@ -106,7 +106,7 @@ def begun(epochs: Epochs, epoch: int, end: int) -> Epochs:
 
 
 def kept(epochs: Epochs, start: int) -> Epochs:
-    """Return the epochs of a stream that begins at ``start`` by now: those that ended before it are left out.
+    """Return the epochs of a stream that now begins at ``start``, without the epochs that ended before it.
 
     An epoch that ended exactly there stays: a copy may end there, too.
     """

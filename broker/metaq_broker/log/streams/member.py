@@ -11,8 +11,8 @@ UTF-8 text, replaced atomically::
     crc32 XXXXXXXX                   of all lines before, 8 hex digits
 
 A *boot* is ``NUMBER-NONCE``: it counts the starts, and 8 random hex digits tell two starts from one copy of the folder
-apart. It is durable before the member says anything. A folder that was restored from a copy has boots that the record
-does not know, or lacks those that it has.
+apart. It is durable before the member sends anything. A folder that was restored from a copy has boots that the record
+does not know, or lacks boots that the record has.
 
 A broker without ``[pair]`` renames the file to ``pair-member.left`` before it appends anything: epochs tell nothing
 about bytes that were appended without one.

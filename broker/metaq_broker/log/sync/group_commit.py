@@ -178,9 +178,9 @@ class GroupCommit:
             partition.waiters.append((end_offset, callback))
 
     def wait_durable(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
-        """As ``wait``, but durable and readable in every mode: with a threshold, a sync starts for it.
+        """Like ``wait``, but call back only once the append is durable and readable; with a threshold, start a sync.
 
-        Transactions need it, because the policy does not weaken a commit. May call back before it returns.
+        For transactions, whose commits are durable under every policy. May call back before it returns.
         """
         partition = self._partitions.get(log) or self._new(log)
         self._schedule(partition)

@@ -121,8 +121,8 @@ class RocketmqConfig:
         "flushDiskType", _flush,
         "`SYNC_FLUSH`: a send is answered when it is on the disk. `ASYNC_FLUSH`: before that, as RocketMQ does by "
         "default; it is on the disk within about 20 ms, and at once where a consumer waits for it. A message is "
-        "delivered when it is on the disk. For topics that clients made: those of `server.ini` go by their "
-        "`unflushThreshold`, and messages that wait are always on the disk first", True, shown="`SYNC_FLUSH`",
+        "delivered when it is on the disk. This is for topics that clients made; topics of `server.ini` have their "
+        "own `unflushThreshold`. Messages that wait are always on the disk first", True, shown="`SYNC_FLUSH`",
     )
     message_bytes_max: int = key(
         "maxMessageSize", byte_count(1, 64 * MIB),

@@ -1,8 +1,8 @@
 """All metrics: a row for each, from which a scrape and the page on metrics are made.
 
-Values are gathered on the event loop into plain objects that any thread may read afterwards. Counters are those that
-the broker has anyway; only those that ``statistics`` names are kept for metrics alone. Names are RocketMQ's if it has
-the same metric. Topics get a label of their own up to a limit; the rest share one.
+Values are gathered on the event loop into plain objects that any thread may read afterwards. The broker has most
+counters anyway; only the ones in ``statistics`` are kept for metrics alone. Names are RocketMQ's if it has the same
+metric. Topics get a label of their own up to a limit; the rest share one.
 
 Source: docs/administration.md, "Metrics", which is made from the rows.
 """

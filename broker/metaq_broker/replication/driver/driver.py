@@ -1,7 +1,7 @@
 """Runs the core of a pair in the broker: everything that happens becomes an event, every action is carried out.
 
 The core is called on the event loop, one event after the other; an event that happens while another one is handled
-waits. Actions that take time (ZooKeeper, the disk, connections) run as tasks, those of one kind in their order.
+waits. Actions that take time (ZooKeeper, the disk, connections) run as tasks; actions of one kind keep their order.
 
 Source: docs/replication.md.
 """
@@ -300,7 +300,7 @@ class PairDriver:
             await self._note_boot()
 
     async def _note_boot(self) -> None:
-        """Forget the boots before the one that the record has: it has this start's by now."""
+        """Forget the boots before the recorded one: the record has the boot of this start now."""
         boot = self.member.registered_boot
         if boot is not None and boot != self._registered_boot:
             self._registered_boot = boot

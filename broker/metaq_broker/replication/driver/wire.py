@@ -5,7 +5,7 @@
     {"kind": "RunStored", "epoch": 3, "stream": "orders-0", "end": 4711}
     {"kind": "StreamRun", "epoch": 3, "stream": "orders-0", "offset": 4000, "end": 4711, "run": 0} LF <711 bytes>
 
-Fields are those of the message's class; named tuples are lists, sets are sorted lists. Fields that are not known are
+The line has the fields of the message's class; named tuples are lists, sets are sorted lists. Unknown fields are
 ignored and fields with a default may be missing, so members of two versions understand each other. ``run`` is where the
 file of the run begins; ``lost``: the bytes are damaged, and had so many messages.
 """

@@ -41,9 +41,9 @@ class RoleChanged:
 
 @dataclass(frozen=True, slots=True)
 class GateMoved:
-    """Whether clients' puts are accepted. Closing refuses those that wait; no later action acknowledges them.
+    """Whether clients' puts are accepted. Closing refuses waiting puts; no later action acknowledges them.
 
-    ``keeps_waiting``, for a planned switch: those that wait are acknowledged before the other member is elected.
+    ``keeps_waiting``, for a planned switch: waiting puts are acknowledged before the other member is elected.
     """
 
     open: bool

@@ -192,7 +192,7 @@ class PairMember:
         self._reading, record = False, event.record
         self._is_put_back = self._knows_more if record is None else self._is_older(record)
         if self._is_put_back:
-            self._lost_master = None  # who is alive is not to be trusted, either
+            self._lost_master = None  # what ZooKeeper says about living members may be old, too
         if record is None:
             self._absent()
         else:

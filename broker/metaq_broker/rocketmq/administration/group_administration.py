@@ -84,7 +84,7 @@ class GroupAdministrationRequests:
         return sorted(self._groups.all())
 
     def topics_read_by(self, group: str) -> list[str]:
-        """Return the topics for which a group has offsets, without those that it does not read now."""
+        """Return the topics for which a group has offsets, except topics that it does not read now."""
         subscriptions = self._members.subscriptions(group)
         return [each for each in self._offsets.topics_of(group) if not subscriptions or each in subscriptions]
 

@@ -179,7 +179,7 @@ def _queues(moment: CurrentFigures, limits: Limits) -> dict[str, str]:
 
 
 def _log(moment: CurrentFigures) -> dict[str, str]:
-    """Return the figures of RocketMQ's commit log: here those of all partitions together."""
+    """Return the figures of RocketMQ's commit log, for which the sums of all partitions stand."""
     return {
         "commitLogMinOffset": str(moment.log_start),
         "commitLogMaxOffset": str(moment.log_end),

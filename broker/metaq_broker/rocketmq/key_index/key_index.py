@@ -1,9 +1,9 @@
 """Finds messages by topic and key.
 
 New entries are kept in memory, ``MEMORY_ENTRIES`` at most; a full memory becomes a file of sorted entries
-(``run_file``), written by a thread. Files are never changed. Each records the messages that it covers, so that after a
-restart the missing ones are known: those that were in memory, and those of lost or damaged files. They are read from
-the log and added again (``gaps``), so an index is never lost: without its files it is rebuilt.
+(``run_file``), written by a thread. Files are never changed. Each records the messages that it covers. So after a
+restart it is known which messages are missing, because they were in memory or in lost or damaged files. They are read
+from the log and added again (``gaps``), so an index is never lost: without its files it is rebuilt.
 
 A hash represents topic and key; an entry may belong to another key with the same hash, or to a deleted message. The
 caller compares the message itself.

@@ -43,7 +43,7 @@ class ConsumeStatsList(JsonBody):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerInfo(JsonBody):
-    """A producer; the time is that of its last heartbeat, in milliseconds."""
+    """A producer, and the time of its last heartbeat, in milliseconds."""
 
     client_id: str
     remote_ip: Annotated[str, Wire("remoteIP")]

@@ -91,9 +91,9 @@ class BrokerBranches:
         self._transactions = TransactionSteps(self._session)
         self._open: _Branch | None = None
         self._ended: list[_Branch] = []
-        """Those for which PREPARE was sent, in the order of their blocks."""
+        """Branches for which PREPARE was sent, in the order of their blocks."""
         self._unsure: deque[_Branch] = deque()
-        """Those of them whose PREPARE is not answered."""
+        """The ended branches whose PREPARE is not answered yet."""
         self._under_way: deque[Posted] = deque()
         self._is_interrupted = self._is_asked = False
         self.decided: int | None = None

@@ -79,8 +79,8 @@ def find_gap(batch: BatchName, known: Known) -> Gap | None:
 def missing_brokers(batch: BatchName, known: Known, run: str) -> list[int]:
     """Return the brokers without which ``batch`` must not be decided: one of them may have decided it already.
 
-    They took part in the newest decision, do not take part now, and ``run`` of the query is not that of the decision:
-    a run decides every batch once, behind its last one.
+    They took part in the newest decision, do not take part now, and that decision was made in another run of the query
+    than ``run``: within a run, a batch is decided once, after the one before it.
     """
     newest = newest_batch(known)
     if newest is None or newest >= batch.batch_id:
