@@ -21,7 +21,7 @@ class SinkColumn:
 
     @property
     def spelled(self) -> str:
-        """The types as Spark SQL spells them; the parts of those that have parts are strings."""
+        """The types as Spark SQL spells them. Elements of arrays and maps are strings, unless ``exact`` says more."""
         if self.exact is not None:
             return self.exact.simpleString()
         nested = {ArrayType: "array<string>", MapType: "map<string,string>"}

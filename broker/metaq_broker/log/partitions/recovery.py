@@ -229,7 +229,8 @@ class RecoveryReport:
     ``suspect``: spans whose bodies are intact but whose ids or flags have changed. ``indexes_rebuilt``: starts of
     segments whose index was missing or wrong. ``removed``: files of segments that never had an acknowledged message.
     ``missing_bytes``: durable bytes that are missing at the end; ``lost`` says which. ``incarnation_fault``: why the
-    partition's incarnation could not be read, so that it got another one.
+    partition's incarnation could not be read, so that it got another one. ``renumbered``: the number of the oldest
+    message, if all indexes were lost.
     """
 
     bytes_cut: int = 0

@@ -7,7 +7,7 @@
     archive,TIME,true     packed into START.meta.zip
 
 TIME is a number of hours, or a number with ``s``, ``m`` or ``h``. Only the oldest segments are removed, so that the
-partition has no gap. Source: docs/operations.md, docs/log-format.md.
+partition has no gap.
 
 Quartz schedules (``deleteWhen``), translated field by field for ``croniter``, which finds the next moment.
 
@@ -25,12 +25,10 @@ croniter gets only lists of numbers and the few words above: steps and ranges ar
 languages differ. Days of month and of week are never both restricted, as in Quartz; ``*`` may replace ``?``. Refused,
 because croniter cannot express them: ``LW``, ``L-3``, and lists with ``L``, ``W`` or ``#``.
 
-Source: docs/operations.md.
-
 ``Timetable`` handles several schedules with a wall clock that may jump: a schedule is due once, even if several of its
 times have passed since the last check. After the clock was set back, the next time is computed again.
 
-Source: docs/operations.md.
+Source: docs/operations.md, docs/log-format.md.
 """
 
 from __future__ import annotations

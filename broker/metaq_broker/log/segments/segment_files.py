@@ -110,7 +110,7 @@ def seed_partition(
 ) -> None:
     """Create a folder with one empty segment at byte offset ``start``, with ``ordinal`` messages before it.
 
-    Segment and incarnation are another broker's; without an ``incarnation`` the folder gets one of its own when it is
+    Position and incarnation come from another broker; without an ``incarnation`` the folder gets its own when it is
     opened. Durable on return (blocking; any thread). A crash may leave an incomplete folder without messages, which the
     copier removes before it begins again.
 
