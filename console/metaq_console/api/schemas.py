@@ -17,14 +17,12 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Mapping as AnyMapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Final, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from metaq_console.errors import RequestFailed
 
 Schema = dict[str, Any]
 T = TypeVar("T")
-TEXT_CHARS_MAX: Final = 100_000
-"""Longest text in a request, unless a field allows more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -353,7 +353,3 @@ def _start(start: ReadStart) -> ClientStart:
             return start
         case given:
             return {Partition.parse(where): at for where, at in given.items()}
-
-
-def _by_text(found: Mapping[Partition, int]) -> dict[str, int]:
-    return {str(where): at for where, at in found.items()}

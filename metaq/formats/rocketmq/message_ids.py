@@ -13,7 +13,6 @@ Source: docs/remoting-protocol.md, "Message ids".
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
@@ -22,7 +21,6 @@ from typing import Final, Self
 from metaq.formats.rocketmq.hosts import IPV4_BYTES, IPV6_BYTES, host_text
 
 _OFFSET: Final = struct.Struct(">q")
-_DERIVED_BYTES: Final = 12
 _DIGITS: Final = frozenset("0123456789abcdefABCDEF")
 
 
@@ -81,26 +79,3 @@ class UniqueKeys:
         """Return another key; ``month_ms`` is when the month began."""
         self._count = self._count + 1 & 0xFFFF
         return (self._producer + struct.pack(">IH", now_ms - month_ms & 0xFFFFFFFF, self._count)).hex().upper()
-
-
-def unique_key_ms(key: str, now_ms: int, zone: tzinfo | None = None) -> int:
-    """Return the approximate creation time of ``key`` in milliseconds, if it is less than a month before ``now_ms``.
-
-    Raises:
-        ValueError: ``key`` has another form.
-    """
-    if len(key) not in (32, 56) or not _DIGITS.issuperset(key):
-        raise ValueError(f"UNIQ_KEY {key[:80]!r}; it must have 32 or 56 hexadecimal digits")
-    passed = int.from_bytes(bytes.fromhex(key)[-6:-2], "big")
-    start = month_start_ms(now_ms, zone)
-    if start + passed > now_ms:
-        start = month_start_ms(start - 1, zone)
-    return start + passed
-
-
-def derived_key(source: bytes, number: int) -> str:
-    """Return the UNIQ_KEY of row ``number`` (below 2**32) of ``source``; the same for the same arguments.
-
-    It has the usual form, with 96 bits of a digest of ``source``, so that keys of two sources do not collide.
-    """
-    return (hashlib.sha256(source).digest()[:_DERIVED_BYTES] + struct.pack(">I", number)).hex().upper()

@@ -105,11 +105,6 @@ class Record(NamedTuple):
         """The producer's address, ``host:port``."""
         return host_text(self.born_host)
 
-    @property
-    def store_address(self) -> str:
-        """The broker's address, ``host:port``."""
-        return host_text(self.store_host)
-
 
 def read_record(data: Buffer, at: int = 0, check_crc: bool = True) -> Record:
     """Return the record that begins at byte ``at``; the next one begins ``size`` bytes behind.

@@ -245,10 +245,6 @@ class RecoveryReport:
     renumbered: int | None = None
 
     @property
-    def index_rebuilt(self) -> bool:
-        return bool(self.indexes_rebuilt)
-
-    @property
     def bytes_quarantined(self) -> int:
         """Bytes newly found damaged."""
         return sum(len(entry.range) for entry in self.damage)

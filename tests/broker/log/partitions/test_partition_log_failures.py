@@ -212,7 +212,7 @@ def test_closing_with_a_job_under_way_is_clean(tmp_path: Path) -> None:
     assert log.close()
     again = open_log(tmp_path, SMALL, verify="trust")
     assert contents(again) == by_offset(frames(30))
-    assert not again.recovery.index_rebuilt
+    assert again.recovery.indexes_rebuilt == []
 
 
 def test_a_closed_log_refuses_appends(tmp_path: Path) -> None:
