@@ -139,7 +139,7 @@ def main_codec(words: Sequence[str] | None = None) -> None:
 # ---- log-append
 
 ABOUT_LOG_APPEND: Final = """\
-What the log adds to a write: ``PartitionLog.append_blocks`` beside a bare ``os.write`` of the same bytes; opening a log.
+What the log adds to a write: ``PartitionLog.append_blocks`` beside a bare ``os.write`` of the same bytes; its opening.
 
 Nothing is synced here; the disk's share is what group commit hides. Both write the same frames of 120 bytes, in appends
 of that many; times are this process's CPU time, which is what the broker's one thread has to give. Then the log is read

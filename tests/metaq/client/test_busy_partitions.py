@@ -53,6 +53,6 @@ async def test_a_quiet_partition_waits_for_a_share_of_a_busy_one(client: FourCli
         await client.read(consumer, way, handle)
     quiet = [at for at, index in enumerate(seen) if index == 1]
     assert quiet[0] <= SHARE
-    # Then all of them, which are less than a share. The machine may stop one of two workers between message and handler.
+    # Then all of them, less than a share. The machine may stop one of two workers between its message and its handler.
     late = [at for at in quiet if at >= SHARE + QUIET]
     assert len(late) <= (way == "run with workers")
