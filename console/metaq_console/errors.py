@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from starlette.requests import ClientDisconnect
+
 from metaq.errors import (
     BrokerError,
     ConnectionFailed,
@@ -57,10 +59,17 @@ _BY_CLASS: Final[tuple[tuple[type[Exception], int, str], ...]] = (
 """Rows: an error of the clients, the status, the code; the first that matches counts."""
 
 
+def client_gone() -> RequestFailed:
+    """Return the failure of a request whose client does not wait for the answer: nobody reads it."""
+    return RequestFailed(499, "client_gone", "the client closed the connection")
+
+
 def failure_of(error: Exception) -> RequestFailed:
     """Return the failure for an error that a question raised: a client's, or a ``ValueError`` about a value in it."""
     if isinstance(error, RequestFailed):
         return error
+    if isinstance(error, ClientDisconnect):
+        return client_gone()
     for kind, status, code in _BY_CLASS:
         if isinstance(error, kind):
             return RequestFailed(status, code, str(error), retryable=bool(getattr(error, "retryable", False)))

@@ -15,6 +15,7 @@ from typing import Final
 import uvicorn
 
 from metaq_console.app import create_app
+from metaq_console.connection import BoundedConnection
 from metaq_console.console import make_console
 from metaq_console.settings import ConsoleSettings, SettingsError
 
@@ -76,7 +77,7 @@ def serve(
         server_header=False,
         lifespan="on",
         ws="none",
-        http="h11",
+        http=BoundedConnection,
         limit_concurrency=CONNECTIONS_MAX,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=STOP_S,

@@ -13,7 +13,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -137,7 +137,7 @@ def _endpoint(console: Console, system: MetaqSystem, handle: Handle) -> Callable
     async def respond(request: Request) -> Response:
         try:
             found = await handle(JavaRequest(console, system.relay, request))
-        except (RequestFailed, MetaqError, ValueError) as error:
+        except (RequestFailed, MetaqError, ValueError, ClientDisconnect) as error:
             failure = failure_of(error)
             return Response(failure.body.message, failure.status, media_type="text/plain")
         kind = "application/octet-stream" if request.url.path.startswith("/get") and found.code == 200 else "text/plain"

@@ -11,13 +11,13 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import FormData, UploadFile
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from metaq_console.console import Console
-from metaq_console.errors import RequestFailed
+from metaq_console.errors import RequestFailed, client_gone
 from metaq_console.pages.look import COOKIE_AGE_S, LANGUAGE_COOKIE, THEME_COOKIE, THEMES
 from metaq_console.pages.rendering import STATIC, templates
 from metaq_console.pages.screens.clients import clients
@@ -170,7 +170,7 @@ async def _form(request: Request) -> FormData:
 
 def _problem(visit: Visit, error: Exception) -> Response:
     """Return the page for a request that failed."""
-    failure = error
+    failure = client_gone() if isinstance(error, ClientDisconnect) else error
     if not isinstance(failure, RequestFailed):
         _log.error("%s failed", visit.request.url.path, exc_info=error)
         failure = RequestFailed(
