@@ -3,7 +3,7 @@
 An event is a JSON object. ``event`` is its kind; all have ``id`` (of the query), ``runId`` and ``at_ms`` (since 1970):
 
 ==============  ======================================================================================================
-``started``     a run began: ``name``, and ``driver`` with ``host``, ``pid``, ``app``, ``ui``
+``started``     a run began: ``name``, and ``driver`` with ``host``, ``machine``, ``pid``, ``app``, ``ui``
 ``progress``    ``progress``: Spark's StreamingQueryProgress
 ``idle``        the run triggered and found nothing to do
 ``status``      ``status``: Spark's StreamingQueryStatus; ``trigger`` and ``checkpoint``, if they are known
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import re
 import threading
 import urllib.error
@@ -36,6 +37,8 @@ TEXT_BYTES_MAX: Final = 16 << 20
 """Most bytes that are read of a file, from its end, or of an answer."""
 
 EVENTS_MAX: Final = 500
+EVENTS_BYTES_MAX: Final = 4 << 20
+"""Most bytes of JSON that a log keeps of a query: a report names each partition several times."""
 QUERIES_MAX: Final = 1000
 """Most queries that a log keeps; the one that was silent for longest goes first."""
 
@@ -157,6 +160,15 @@ def time_ms(text: object) -> int:
     return int(moment.timestamp() * 1000)
 
 
+def this_machine() -> str:
+    """Return what names the system and the container that process ids here are of; blank where nothing does."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
 def newest(events: Sequence[Event]) -> list[Event]:
     """Return the events that are worth keeping of one query: the newest of each kind, oldest first."""
     kept: list[Event] = []
@@ -171,11 +183,15 @@ def newest(events: Sequence[Event]) -> list[Event]:
 class ProgressLog:
     """Events in memory, as a server keeps what listeners post. Bounded for each query, and in queries; thread-safe."""
 
-    def __init__(self, queries_max: int = QUERIES_MAX, events_max: int = EVENTS_MAX) -> None:
-        """``events_max``: most events that are kept of a query, beside those that ``KEPT`` keeps anyhow."""
-        self._queries_max, self._events_max = queries_max, events_max
+    def __init__(
+        self, queries_max: int = QUERIES_MAX, events_max: int = EVENTS_MAX, bytes_max: int = EVENTS_BYTES_MAX
+    ) -> None:
+        """``events_max``: most events that are kept of a query, beside those that ``KEPT`` keeps anyhow; ``bytes_max``:
+        most bytes of JSON, of which the newest event may be more.
+        """
+        self._queries_max, self._events_max, self._bytes_max = queries_max, events_max, bytes_max
         self._lock = threading.Lock()
-        self._events: dict[str, list[Event]] = {}
+        self._events: dict[str, list[tuple[Event, int]]] = {}
 
     def add(self, tree: Any) -> int:
         """Keep an event, a progress report, or a list of them; return how many there were.
@@ -183,30 +199,41 @@ class ProgressLog:
         Raises:
             ValueError: It is something else; nothing of it is kept.
         """
-        found = list(events_of(tree))
+        found = [(event, len(json.dumps(event))) for event in events_of(tree)]
         with self._lock:
-            for event in found:
-                mine = self._events.pop(event["id"], [])
-                mine.append(event)
-                self._events[event["id"]] = mine if len(mine) <= self._events_max else newest(mine)
+            for one in found:
+                mine = self._events.pop(one[0]["id"], [])
+                self._events[one[0]["id"]] = self._bounded([*mine, one])
             while len(self._events) > self._queries_max:
                 self._events.pop(next(iter(self._events)))
         return len(found)
 
+    def _bounded(self, kept: list[tuple[Event, int]]) -> list[tuple[Event, int]]:
+        """Return the newest of the events of a query; of too many bytes, the oldest progress goes first."""
+        if len(kept) > self._events_max:
+            chosen = {id(event) for event in newest([event for event, _ in kept])}
+            kept = [one for one in kept if id(one[0]) in chosen]
+        surplus = sum(size for _, size in kept) - self._bytes_max
+        while surplus > 0 and len(kept) > 1:
+            reports = (place for place, (event, _) in enumerate(kept[:-1]) if event["event"] == "progress")
+            surplus -= kept.pop(next(reports, 0))[1]
+        return kept
+
     def events(self, query_id: str) -> list[Event]:
         """Return what is kept of a query, oldest first."""
         with self._lock:
-            return newest(sorted(self._events.get(query_id, ()), key=lambda event: int(event["at_ms"])))
+            kept = [event for event, _ in self._events.get(query_id, ())]
+        return newest(sorted(kept, key=lambda event: int(event["at_ms"])))
 
     def queries(self) -> dict[str, dict[str, Any]]:
         """Return each query's ``name``, ``run_id``, ``last_at_ms`` and ``checkpoint``; the last to report last."""
         with self._lock:
-            known = {query_id: list(events) for query_id, events in self._events.items()}
+            known = {query_id: [event for event, _ in kept] for query_id, kept in self._events.items()}
         return {query_id: _outline(events) for query_id, events in known.items()}
 
     def __iter__(self) -> Iterator[Event]:
         with self._lock:
-            known = [event for events in self._events.values() for event in events]
+            known = [event for kept in self._events.values() for event, _ in kept]
         return iter(known)
 
 

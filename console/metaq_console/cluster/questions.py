@@ -87,7 +87,9 @@ class Questions:
         ``ask``. Errors are not kept.
         """
         begin = partial(self._begin, key, call, what, fresh_s, is_live)
-        found, now_s = self._shared.get(key), self._clock.monotonic()
+        now_s = self._clock.monotonic()
+        self._drop_old(now_s)
+        found = self._shared.get(key)
         if found is not None and found.fresh_until_s is not None and found.fresh_until_s <= now_s:
             if found.next is None:
                 found.next = begin(found)
@@ -100,6 +102,13 @@ class Questions:
         # A client that goes away must not cancel the question of the others.
         result: _T = await asyncio.shield(found.task)
         return result
+
+    def _drop_old(self, now_s: float) -> None:
+        """Drop answers that serve nobody any more: one with messages may have megabytes."""
+        settled = [(key, one) for key, one in self._shared.items() if one.fresh_until_s is not None]
+        for key, one in settled:
+            if one.stale_until_s <= now_s and one.next is None:
+                del self._shared[key]
 
     def _begin(
         self,

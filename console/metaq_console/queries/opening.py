@@ -7,7 +7,7 @@ from typing import Any
 
 from metaq_console.cluster.history import History
 from metaq_console.cluster.questions import Questions
-from metaq_console.queries.board import QueryBoard, QueryWatch
+from metaq_console.queries.board import QUERIES_MAX, QueryBoard, QueryWatch
 from metaq_console.queries.options import read_options
 from metaq_console.settings import ConsoleSettings
 
@@ -26,7 +26,7 @@ def open_board(settings: ConsoleSettings, questions: Questions, history: History
         made: QueryWatch = Watch(checkpoint or None, options=options, progress=events)
         return made
 
-    return QueryBoard(settings.checkpoints, questions, history, watch, ProgressLog(events_max=500))
+    return QueryBoard(settings.checkpoints, questions, history, watch, ProgressLog(queries_max=QUERIES_MAX))
 
 
 def _cannot(why: str) -> Callable[..., QueryWatch]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -137,6 +139,35 @@ def test_an_answer_that_is_live_serves_no_longer_for_having_taken_long() -> None
         return [*found, await ask()]
 
     assert run(work) == [0, 0, 1]
+
+
+class Answer:
+    """One that may be large."""
+
+
+@pytest.mark.parametrize("took_s", [0.0, 2 * SLOW_S])
+def test_an_answer_that_serves_nobody_any_more_is_dropped(took_s: float) -> None:
+    clock = SteppedClock()
+
+    def call() -> Answer:
+        clock.sleep(took_s)
+        return Answer()
+
+    async def work() -> list[bool]:
+        questions = Questions(within_s=60, clock=clock)
+
+        async def ask(key: str) -> Answer:
+            return await questions.shared(key, call, what=key, fresh_s=3)
+
+        first = weakref.ref(await ask("newest of orders"))
+        await ask("newest of bills")
+        kept = first() is not None
+        clock.sleep(FRESH_S_MAX + STALE_S + 1)
+        await ask("newest of carts")
+        gc.collect()
+        return [kept, first() is not None]
+
+    assert run(work) == [True, False]
 
 
 def test_a_slow_question_that_fails_is_said_to_the_next_one_that_asks() -> None:

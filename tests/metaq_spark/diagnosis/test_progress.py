@@ -108,3 +108,18 @@ def test_the_newest_of_each_kind_are_kept() -> None:
 def test_nothing_to_read(tmp_path: Path) -> None:
     with pytest.raises(EventsUnreadable, match="No such file"):
         read_events(tmp_path / "none")
+
+
+def test_a_log_keeps_so_many_bytes_and_that_a_run_began() -> None:
+    log = ProgressLog(bytes_max=5000)
+    log.add(event("started", 1, name="orders"))
+    for number in range(20):
+        log.add(event("progress", 10 + number, progress={**REPORT, "batchId": number, "sources": ["x" * 900]}))
+        log.add(event("status", 10 + number, status={"message": "Processing new data"}))
+    kept = log.events("q")
+    assert (kept[0]["event"], kept[-1]["event"]) == ("started", "status")
+    batches = [one["progress"]["batchId"] for one in kept if one["event"] == "progress"]
+    assert batches == list(range(batches[0], 20))
+    assert len(json.dumps(kept)) < 6000
+    log.add(event("progress", 100, progress={**REPORT, "sources": ["x" * 9000]}))
+    assert [one["at_ms"] for one in log.events("q")] == [100]
