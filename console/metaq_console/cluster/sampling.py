@@ -1,7 +1,8 @@
 """Takes samples of a cluster for its history, and takes care that this costs the cluster next to nothing.
 
 A round asks for the brokers, the topics, and the lag of some groups. The pause behind it is ``PAUSE_SHARE`` times as
-long as the round took, at least: a slow cluster is asked less often.
+long as the answers took, at least: a slow cluster is asked less often. Time without an answer does not count: behind a
+broker that hung for a minute, there would be no sample for hours.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
-from metaq.net.clock import SYSTEM_CLOCK, wall_clock_ms
+from metaq.net.clock import SYSTEM_CLOCK, Clock, wall_clock_ms
 from metaq_console.cluster.cluster_questions import ClusterQuestions
 from metaq_console.cluster.history import History, SeriesKey
 from metaq_console.cluster.values import LagRow, TopicRow, by_topic
@@ -24,6 +25,7 @@ GROUPS_MAX: Final = 200
 """Groups whose lag is sampled: those that clients have asked for last, then the first ones."""
 TOPICS_MAX: Final = 200
 """Topics whose rates are sampled: those with the highest."""
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -39,8 +41,12 @@ class GroupSample:
 class Sampler:
     """Fills ``history`` until its task is cancelled."""
 
-    def __init__(self, cluster: ClusterQuestions, history: History, every_s: float) -> None:
-        self._cluster, self._history, self._every_s = cluster, history, every_s
+    def __init__(
+        self, cluster: ClusterQuestions, history: History, every_s: float, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._cluster, self._history, self._every_s, self._clock = cluster, history, every_s, clock
+        self._unanswered_s = 0.0
+        """Seconds of this round's questions without an answer."""
         self._watched: OrderedDict[str, None] = OrderedDict()
         self._complaint: str | None = None
         self.groups: tuple[GroupSample, ...] = ()
@@ -60,23 +66,34 @@ class Sampler:
     async def run(self) -> None:
         """Take samples for ever."""
         while True:
-            began_s = SYSTEM_CLOCK.monotonic()
-            await self.sample()
-            took_s = SYSTEM_CLOCK.monotonic() - began_s
-            await asyncio.sleep(max(self._every_s, took_s * PAUSE_SHARE))
+            await asyncio.sleep(await self.sample())
 
-    async def sample(self) -> None:
-        """Take one sample of everything. What cannot be had is left out; each complaint is logged once."""
+    async def sample(self) -> float:
+        """Take one sample of everything, and return the seconds until the next one. What cannot be had is left out;
+        each complaint is logged once.
+        """
+        began_s, self._unanswered_s = self._clock.monotonic(), 0.0
         for part in (self._sample_topics, self._sample_groups):
             try:
                 await part()
             except Exception as error:
                 self._complain(error)
+        answered_s = self._clock.monotonic() - began_s - self._unanswered_s
+        return max(self._every_s, answered_s * PAUSE_SHARE)
+
+    async def _asked(self, question: Awaitable[T]) -> T:
+        """Return the answer; count the time if there is none."""
+        began_s = self._clock.monotonic()
+        try:
+            return await question
+        except RequestFailed:
+            self._unanswered_s += self._clock.monotonic() - began_s
+            raise
 
     async def _sample_topics(self) -> None:
-        rows = await self._cluster.all_topics()
+        rows = await self._asked(self._cluster.all_topics())
         if rows is None:
-            for broker in await self._cluster.brokers():
+            for broker in await self._asked(self._cluster.brokers()):
                 if broker.in_per_s is not None:
                     self._history.add(SeriesKey("cluster", broker.name, "in_per_s"), broker.in_per_s)
             return
@@ -90,7 +107,7 @@ class Sampler:
                     self._add("topic", row.topic, figure, value)
 
     async def _sample_groups(self) -> None:
-        names = await self._cluster.group_names()
+        names = await self._asked(self._cluster.group_names())
         watched = [name for name in reversed(self._watched) if name in set(names)]
         chosen = dict.fromkeys([*watched, *names[:GROUPS_MAX]])
         largest: dict[str, LagRow] = {}
@@ -104,7 +121,8 @@ class Sampler:
     async def _sample_group(self, name: str) -> GroupSample | None:
         """Return a group; ``None`` if it cannot be had, which does not keep others from being asked for."""
         try:
-            rows, members = await self._cluster.lag(name), await self._cluster.members(name)
+            rows = await self._asked(self._cluster.lag(name))
+            members = await self._asked(self._cluster.members(name))
         except RequestFailed as error:
             self._complain(error)
             return None
