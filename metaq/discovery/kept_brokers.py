@@ -21,11 +21,19 @@ class KeptBrokers(Directory):
         self._lock = threading.Lock()
         self._brokers: dict[int, Address] = {}
         self._fresh_until_s = float("-inf")
+        self._failed: list[MetaqError] = []
 
     def brokers(self) -> dict[int, Address]:
+        failed = self._failed
         with self._lock:
+            if self._failed is not failed:  # the question that was waited for, of a broker that hangs perhaps
+                raise self._failed[0]
             if self._clock.monotonic() >= self._fresh_until_s:
-                self._brokers = self._directory.brokers()
+                try:
+                    self._brokers = self._directory.brokers()
+                except MetaqError as error:
+                    self._failed = [error]
+                    raise
                 self._fresh_until_s = self._clock.monotonic() + self._fresh_s
             return dict(self._brokers)
 

@@ -26,15 +26,23 @@ class KnownPlaces:
         self._lock = threading.Lock()
         self._places: Places = {}
         self._fresh_until_s = float("-inf")
+        self._failed: list[Exception] = []
 
     def of(self, topic: str) -> Mapping[Partition, Address]:
         """Return the partitions of a topic; none if no broker has messages of it: a topic that is not known may be new,
         and is asked for each time.
         """
+        failed = self._failed
         with self._lock:
+            if self._failed is not failed:  # the question that was waited for, of a broker that hangs perhaps
+                raise self._failed[0]
             if topic not in self._places or self._clock.monotonic() >= self._fresh_until_s:
                 began_s = self._clock.monotonic()
-                self._places = self._ask()
+                try:
+                    self._places = self._ask()
+                except Exception as error:
+                    self._failed = [error]
+                    raise
                 now_s = self._clock.monotonic()
                 self._fresh_until_s = now_s + max(FRESH_S, min(FRESH_S_MAX, (now_s - began_s) * FRESH_SHARE))
             return self._places.get(topic, {})
