@@ -120,12 +120,19 @@ def check_site(headers: Headers, host: str) -> None:
     """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     is_other = site is not None and site not in ("same-origin", "none")
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+    if origin is not None and _host_of(origin) != host.lower():
         is_other = True  # also "null", from a page without an origin
     if is_other:
         raise RequestFailed(
             403, "other_site", "the request comes from a page of another site; allowed are pages of this server"
         )
+
+
+def _host_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:  # such as http://[::1
+        return ""
 
 
 def _limit(scope: MutableMapping[str, Any]) -> int:

@@ -39,6 +39,7 @@ def test_another_host_is_refused(console: TestClient) -> None:
     [
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://[::1"},
         {"Origin": "http://127.0.0.1:9999"},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},

@@ -44,6 +44,8 @@ async def live_stream(visit: Visit, streams: LiveStreams) -> Response:
     Raises:
         RequestFailed: Too many streams run.
     """
+    if visit.request.method == "HEAD":  # nobody reads the rows, and the answer would have no end
+        return Response(media_type="text/event-stream")
     if streams.running >= STREAMS_MAX:
         raise RequestFailed(503, "too_many_streams", f"{STREAMS_MAX} pages follow topics already", retryable=True)
     return StreamingResponse(

@@ -120,7 +120,7 @@ class Cursor:
                 read=int(read),
                 matches=int(matches),
             )
-        except (ValueError, TypeError, AttributeError, zlib.error, RecursionError):
+        except (ValueError, TypeError, AttributeError, OverflowError, zlib.error, RecursionError):
             raise RequestFailed(
                 400, "invalid_value", "the parameter after is not one of a search's next step"
             ) from None

@@ -43,7 +43,8 @@ class Order:
 def page_number(visit: Visit) -> int:
     """Return the number of the page that is asked for; the first one if it is none."""
     given = visit.given("page", "1")
-    return min(int(given), 1_000_000) if given.isdecimal() and given.isascii() and int(given[:7]) > 0 else 1
+    is_number = given.isdecimal() and given.isascii()
+    return max(1, min(int(given[:8]), 1_000_000)) if is_number else 1
 
 
 def order(visit: Visit, keys: Collection[str], default: str) -> Order:

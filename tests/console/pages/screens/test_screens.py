@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -60,7 +62,9 @@ def test_topics_are_paged_and_sorted(metaq_memory: MemoryServer, opened: Open) -
     assert "topic-000" not in found
 
 
-@pytest.mark.parametrize("parameters", [{"page": "x"}, {"page": "-1"}, {"page": "99999999999"}, {"sort": "nothing"}])
+@pytest.mark.parametrize(
+    "parameters", [{"page": "x"}, {"page": "-1"}, {"page": "9" * 5000}, {"page": "0" * 9}, {"sort": "nothing"}]
+)
 def test_wrong_pages_and_orders_are_the_first_ones(console: TestClient, parameters: dict[str, str]) -> None:
     page(console, "/topics", **parameters)
 
@@ -121,7 +125,10 @@ def test_what_cannot_be_looked_for_is_said(
     assert sentence in page(console, "/topic/messages", topic="orders", **parameters)
 
 
-@pytest.mark.parametrize("after", ["x", "eJyrrgUAAXUA-Q==", "%00"])
+ENDLESS = base64.urlsafe_b64encode(zlib.compress(b'[{"0-0": Infinity}, 0, 0, 0]')).decode()
+
+
+@pytest.mark.parametrize("after", ["x", "eJyrrgUAAXUA-Q==", "%00", ENDLESS])
 def test_a_made_up_next_step_is_refused(console: TestClient, after: str) -> None:
     assert "next step" in page(console, "/topic/messages/next", 400, topic="orders", after=after)
 
@@ -210,3 +217,13 @@ def test_a_query_that_was_not_looked_at_yet_is_no_warning(
         assert '<span class="pill ">looking</span>' in shown
         assert "pill warn" not in shown
         assert shown.count("notice bad") == 1, "the hidden one, for a dashboard that is away"
+
+
+def test_the_head_of_a_stream_has_an_end(metaq_memory: MemoryServer, opened: Open) -> None:
+    metaq_memory.client().producer().send("orders", b"one tea")
+    found = opened().head("/topic/live/stream", params={"topic": "orders"})
+    assert (found.status_code, found.headers["content-type"], found.content) == (
+        200,
+        "text/event-stream; charset=utf-8",
+        b"",
+    )
