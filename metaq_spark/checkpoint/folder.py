@@ -127,7 +127,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """
     if not (folder / "offsets").is_dir() and not (folder / "metadata").exists():
         raise CheckpointFolderError(folder, "there is no folder offsets in it; is this the checkpointLocation?")
-    planned, committed = _numbered(folder / "offsets"), _numbered(folder / "commits")
+    committed = _numbered(folder / "commits")  # before the others: a batch that runs now is planned, then committed
+    planned = _numbered(folder / "offsets")
     if not planned:
         raise NoBatchYet(folder, "the query has not begun its first batch")
     last, done = max(planned), max(committed, default=None)

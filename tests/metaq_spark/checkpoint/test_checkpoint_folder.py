@@ -207,3 +207,25 @@ def test_places_on_this_machine(place: str, folder: str) -> None:
 def test_places_in_other_file_systems(place: str) -> None:
     with pytest.raises(CheckpointFolderError, match="is another file system; copy the folder here"):
         local_folder(place)
+
+
+def test_a_batch_that_is_planned_and_committed_while_the_folder_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, plain = query(tmp_path / "query", at(21)), Path.glob
+    listed: list[Path] = []
+
+    def glob(self: Path, pattern: str) -> list[Path]:
+        found = list(plain(self, pattern))
+        listed.append(self)
+        if len(listed) == 1:
+            plan(folder, 1, at(42))
+            commit(folder, 1)
+        return found
+
+    monkeypatch.setattr(Path, "glob", glob)
+    checkpoint = read_checkpoint(folder)
+    assert checkpoint.committed is not None
+    assert checkpoint.committed.batch_id == 0
+    assert checkpoint.planned is not None
+    assert checkpoint.planned.batch_id == 1
