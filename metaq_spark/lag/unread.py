@@ -5,9 +5,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from metaq.model import OffsetRange, PartitionState, TopicPartition
 from metaq_spark.offsets import Progress, unit_of
+
+CLOCKS_S: Final = 3.0
+"""A server whose clock is ahead by more does not tell how long a message has waited."""
 
 
 class LagStatus(enum.StrEnum):
@@ -46,6 +50,14 @@ class PartitionLag:
     def bytes(self) -> int | None:
         """How many bytes are unread, ``None`` = not known."""
         return len(self.unread) if unit_of(self.where) == "bytes" else self.bytes_estimate
+
+
+def waited_s(stored_ms: int, now_s: float) -> float | None:
+    """Return for how many seconds a message has been stored, by the clock here (since 1970); ``None`` if the server's
+    clock is ahead.
+    """
+    age_s = now_s - stored_ms / 1000
+    return None if age_s < -CLOCKS_S else max(0.0, age_s)
 
 
 def lags(read_to: Progress, available: Mapping[TopicPartition, PartitionState]) -> list[PartitionLag]:

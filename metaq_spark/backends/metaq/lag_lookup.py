@@ -21,7 +21,7 @@ from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.protocols.text.extensions import EXT_ORDINAL
 from metaq_spark.backends.metaq.cluster import directory_of, pool_with
 from metaq_spark.backends.metaq.options import BrokerOptions
-from metaq_spark.lag.unread import LagStatus, PartitionLag, lags
+from metaq_spark.lag.unread import LagStatus, PartitionLag, lags, waited_s
 from metaq_spark.offsets import Progress
 
 LOOKUP_S_MAX: Final = 10.0
@@ -112,4 +112,4 @@ class LagLookup:
         if len(header) < HEADER_BYTES:
             return None
         born_ms = timestamp_ms(message_id_at(header))
-        return None if born_ms is None else max(0.0, self._now_s() - born_ms / 1000)
+        return None if born_ms is None else waited_s(born_ms, self._now_s())

@@ -10,7 +10,7 @@ from metaq.errors import MetaqError
 from metaq.model import OffsetRange, PartitionState, TopicPartition
 from metaq_spark.backends.rocketmq.cluster import Cluster
 from metaq_spark.backends.rocketmq.options import ServerOptions
-from metaq_spark.lag.unread import LagStatus, PartitionLag, lags
+from metaq_spark.lag.unread import LagStatus, PartitionLag, lags, waited_s
 from metaq_spark.offsets import Progress
 
 
@@ -53,7 +53,7 @@ class LagLookup:
             return lag
         if not len(lag.unread):
             return replace(lag, seconds=0.0, bytes_estimate=0)
-        seconds = None if stored_ms is None else max(0.0, self._now_s() - stored_ms / 1000)
+        seconds = None if stored_ms is None else waited_s(stored_ms, self._now_s())
         return replace(lag, seconds=seconds, bytes_estimate=int(size * len(lag.unread)))
 
     def _all_queues(self, read_to: Progress) -> Iterable[TopicPartition]:

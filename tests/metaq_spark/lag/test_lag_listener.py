@@ -101,6 +101,17 @@ def test_bytes_messages_and_seconds(registry: CollectorRegistry, caplog: pytest.
     assert record.getMessage().startswith("query=copy batch=3 lag_bytes=42 lag_messages=2 lag_seconds=5.0 partitions=2")
 
 
+def test_a_broker_whose_clock_is_ahead_tells_no_seconds(registry: CollectorRegistry) -> None:
+    """A message that came minutes ago would seem to have just come, and a query that is behind to keep up."""
+    harness = Harness()
+    harness.put(0, 0, -400.0, -500.0)
+    harness.put(1, 0, -1.0)
+    report(harness.listener(registry=registry), event(offset(p0_0=0, p1_0=0)))
+    assert {name: value for name, value in shown(registry).items() if "seconds copy" in name} == {
+        "lag_seconds copy orders 1-0": 0.0
+    }
+
+
 def test_the_page_names_every_gauge(registry: CollectorRegistry) -> None:
     page = (Path(__file__).parents[3] / "docs" / "monitoring.md").read_text()
     MetaQLagListener(registry=registry)
