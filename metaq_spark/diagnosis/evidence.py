@@ -75,8 +75,8 @@ class SourceFolder:
 class FolderEvidence:
     """C. ``batches``: the last ones, oldest first. ``damage``: the file that cannot be read, and why.
 
-    ``state_partitions``: how many the state has on disk, by operator; ``conf``: Spark's settings that the checkpoint
-    fixes.
+    ``moved``: the planned batch only moves the query; ``ran_move``: the last committed one did. ``state_partitions``:
+    how many the state has on disk, by operator; ``conf``: Spark's settings that the checkpoint fixes.
     """
 
     folder: str
@@ -87,6 +87,7 @@ class FolderEvidence:
     damage: tuple[str, str] | None = None
     uncommitted: int = 0
     moved: bool = False
+    ran_move: bool = False
     state_partitions: Mapping[str, int] = field(default_factory=dict)
     conf: Mapping[str, Any] = field(default_factory=dict)
 
@@ -159,7 +160,7 @@ class SourceReport:
 class QueryRun:
     """A run of the query, as far as its reports tell. ``alive_ms``: the last sign of life.
 
-    ``driver``: host, pid, app, ui. ``process_ended``: the driver's process is known to be none any more.
+    ``driver``: host, machine, pid, app, ui. ``process_ended``: the driver's process is known to be none any more.
     """
 
     run_id: str

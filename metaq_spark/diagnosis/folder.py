@@ -59,6 +59,7 @@ def read_folder(place: str, now_ms: int) -> FolderEvidence:
         damage=_damaged_lines(checkpoint),
         uncommitted=sum(1 for number in numbers if number > max(committed, default=-1)),
         moved=is_move(checkpoint.planned),
+        ran_move=is_move(checkpoint.committed),
         state_partitions=_state_partitions(folder),
         conf=dict(newest.metadata.get("conf") or {}),
     )

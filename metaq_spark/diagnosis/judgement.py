@@ -21,7 +21,7 @@ from metaq_spark.diagnosis.rules import batches, files, phases, reading
 from metaq_spark.diagnosis.rules.chinese import CHINESE, chinese_words
 from metaq_spark.diagnosis.rules.row import Rule, RuleMatch, names, seconds
 from metaq_spark.diagnosis.rules.table import RULES
-from metaq_spark.diagnosis.situation import FIRST_S, USUAL_TIMES, Driver, Situation
+from metaq_spark.diagnosis.situation import CLOCKS_S, FIRST_S, USUAL_TIMES, Driver, Situation
 from metaq_spark.diagnosis.verdict import QueryVerdict, RuleFinding
 
 KEEPS_UP_S: Final = 5.0
@@ -49,6 +49,7 @@ TRIGGER: Final = Missing(
     "--progress of a ProgressListener",
 )
 FOLDER: Final = Missing(EvidenceKind.FOLDER, "the position and the batches of the query", "the checkpoint folder")
+CLOCKS: Final = "the same time on all machines"
 RATES: Final = Missing(EvidenceKind.BROKERS, "how fast messages arrive", "--watch, to look more than once")
 
 
@@ -117,7 +118,8 @@ def _words(evidence: QueryEvidence) -> dict[str, str]:
 
 
 def _decide(situation: Situation) -> _Decision:
-    for question in (_not_ours, _damaged, _moved_by_hand, _failed, _ended, _late, _flows, _all_read, _not_moving):
+    questions = (_not_ours, _damaged, _moved_by_hand, _failed, _ended, _clocks, _late, _flows, _all_read, _not_moving)
+    for question in questions:
         if (decision := question(situation)) is not None:
             return decision
     return _unknown("The evidence does not say what the query does.", _needed(situation))
@@ -171,7 +173,8 @@ def _ended(situation: Situation) -> _Decision | None:
     if situation.driver not in (Driver.ENDED, Driver.GONE):
         return None
     if situation.uncommitted or (situation.lag is not None and (situation.lag.offsets or _new_wait(situation))):
-        if situation.one_run and situation.driver is Driver.ENDED and not situation.uncommitted:
+        waits = situation.one_run and situation.driver is Driver.ENDED and not situation.uncommitted
+        if waits and not situation.suspects:
             return _Decision(QueryVerdict.WAITING, "B3", batches.waits_for_trigger(situation))
         ended_well = situation.driver is Driver.ENDED and situation.run is not None and situation.run.trigger is None
         return _Decision(QueryVerdict.GONE, "B11", batches.no_driver(situation), (TRIGGER,) if ended_well else ())
@@ -202,6 +205,16 @@ def _no_batch_yet(situation: Situation) -> _Decision | None:
         return None
     sentence = f"The query started {seconds(age_s)} ago and is preparing its first batch."
     return _Decision(QueryVerdict.WORKING, "B14", RuleMatch(sentence))
+
+
+def _clocks(situation: Situation) -> _Decision | None:
+    """By times of the future, nobody knows how long a batch has been running; that all is read does not need them."""
+    is_read = situation.lag is not None and not situation.lag.offsets and not situation.uncommitted
+    if situation.ahead_s <= CLOCKS_S or is_read:
+        return None
+    ahead = seconds(situation.ahead_s)
+    missing = Missing(EvidenceKind.FOLDER, f"when batches ran: the clock of their files is {ahead} ahead", CLOCKS)
+    return _unknown(f"The newest file of the checkpoint is of {ahead} in the future, by the clock here.", (missing,))
 
 
 def _late(situation: Situation) -> _Decision | None:
@@ -247,7 +260,8 @@ def _trend(situation: Situation) -> _Decision | None:
     assert lag is not None  # the caller looked
     found = phases.behind(situation)
     pace_s = max(situation.pace_s, situation.usual_s or 0.0)
-    if lag.seconds is not None and lag.seconds <= max(KEEPS_UP_S, USUAL_TIMES * pace_s):
+    waits_s = lag.seconds if lag.seconds is not None else situation.arrivals_s
+    if waits_s is not None and waits_s <= max(KEEPS_UP_S, USUAL_TIMES * pace_s):
         running = situation.running_s is not None
         return _Decision(
             QueryVerdict.WORKING, "B1" if running else "C12", batches.running(situation) if running else found
@@ -386,6 +400,9 @@ def _missing(situation: Situation, verdict: QueryVerdict) -> Iterator[Missing]:
         yield away
     if evidence.reports is None and EvidenceKind.PROGRESS not in evidence.unread:
         yield DRIVER
+    elif situation.driver_clock_s is not None:
+        ahead = seconds(situation.driver_clock_s)
+        yield Missing(EvidenceKind.PROGRESS, f"whether a driver runs: its clock is {ahead} ahead", CLOCKS)
     elif situation.stale:
         run = situation.run
         ended = "" if run is None else f"; the last one is {seconds(situation.age_s(run.alive_ms))} old"

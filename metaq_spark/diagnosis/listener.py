@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from metaq_spark.diagnosis.progress import URL, VERSION, newest, parse_events
+from metaq_spark.diagnosis.progress import URL, VERSION, newest, parse_events, this_machine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -190,8 +190,8 @@ def execution_of(query: StreamingQuery) -> dict[str, str]:
 
 
 def _driver(spark: SparkSession | None) -> dict[str, Any]:
-    """Return where the driver is: host, process, application, and its UI if it has one."""
-    driver: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid()}
+    """Return where the driver is: host, machine, process, application, and its UI if it has one."""
+    driver: dict[str, Any] = {"host": socket.gethostname(), "machine": this_machine(), "pid": os.getpid()}
     try:
         context = None if spark is None else spark.sparkContext
         return driver if context is None else driver | {"app": context.applicationId, "ui": context.uiWebUrl}

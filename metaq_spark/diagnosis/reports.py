@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from metaq_spark.diagnosis.evidence import QueryRun, QueryStatus, Reports, SourceReport, Trigger
-from metaq_spark.diagnosis.progress import Event, began_ms, ended_ms, time_ms
+from metaq_spark.diagnosis.progress import Event, began_ms, ended_ms, this_machine, time_ms
 from metaq_spark.errors import CheckpointError
 from metaq_spark.offsets import Progress, read_progress
 
@@ -65,9 +65,12 @@ def _runs(events: Sequence[Event]) -> list[QueryRun]:
 
 
 def _process_ended(driver: Mapping[str, Any]) -> bool:
-    """Return whether the driver's process is on this machine and is none any more."""
-    pid = driver.get("pid")
-    if driver.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
+    """Return whether the driver's process is on this machine and is none any more. Other machines, and containers, may
+    have the same name.
+    """
+    pid, here = driver.get("pid"), this_machine()
+    is_here = driver.get("host") == socket.gethostname() and driver.get("machine", here) == here
+    if not is_here or not isinstance(pid, int) or pid <= 0:
         return False
     try:
         os.kill(pid, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -20,10 +20,12 @@ from metaq_spark.diagnosis.evidence import (
     QueryStatus,
     Reports,
     SourceFolder,
+    SourceReport,
     Trigger,
 )
 from metaq_spark.diagnosis.rates import Ends, ReadRates, rates, window_s
 from metaq_spark.lag.unread import LagStatus, PartitionLag, lags
+from metaq_spark.offsets import unit_of
 
 USUAL_TIMES: Final = 3.0
 """A batch that takes so many times the usual time is late."""
@@ -39,6 +41,10 @@ SILENT_S_MIN: Final = 60.0
 SLACK_MS: Final = 3000
 """Files and reports of one moment may be this far apart."""
 GAP_S_MIN: Final = 60.0
+CLOCKS_S: Final = 5.0
+"""Clocks of two machines that differ by more make times of one say nothing on the other."""
+LARGE: Final[Mapping[str, int]] = {"bytes": 1 << 20, "messages": 1000}
+"""What a batch holds at least, by unit, if it is to take longer for its size."""
 SUSPECT: Final = frozenset({LagStatus.GONE, LagStatus.RECREATED, LagStatus.REMOVED, LagStatus.AHEAD})
 _INTERVAL: Final = re.compile(r"ProcessingTime(?:Trigger)?\((\d+)\)")
 _ONE_RUN: Final = re.compile(r"AvailableNow|OneTime|Once")
@@ -115,10 +121,16 @@ class Situation:
 
     @property
     def late_s(self) -> float | None:
-        """From which time on a batch is late; ``None`` where no batch has ended."""
+        """From which time on a batch is late; ``None`` where no batch has ended. A larger one may take longer."""
         if self.usual_s is None or self.p95_s is None:
             return None
-        return max(USUAL_TIMES * self.usual_s, self.p95_s, LATE_S_MIN)
+        return max(USUAL_TIMES * self.usual_s, self.p95_s, LATE_S_MIN) * self.size_times
+
+    @cached_property
+    def size_times(self) -> float:
+        """How many times as much as usual the planned batch holds, as after a time without a driver; 1 at least."""
+        planned = self.folder.planned if self.folder is not None else None
+        return 1.0 if planned is None else max([1.0, *(_size_times(one, planned.planned_ms) for one in self.ours)])
 
     @cached_property
     def interval_s(self) -> float | None:
@@ -161,6 +173,11 @@ class Situation:
     def moves(self) -> bool:
         """Whether a batch was committed lately."""
         return self.quiet_s is not None and self.quiet_s <= max(QUIET_S_MIN, USUAL_TIMES * self.pace_s)
+
+    @property
+    def ahead_s(self) -> float:
+        """How far in the future Spark has written into the folder, by the clock here; 0 if it has not."""
+        return max(0.0, ((self.changed_ms or 0) - self.now_ms) / 1000)
 
     # ---- the driver
 
@@ -210,10 +227,19 @@ class Situation:
             return Driver.ENDED
         if run.process_ended:
             return Driver.GONE
+        if self.driver_clock_s is not None:
+            return Driver.UNKNOWN
         silent_s = self.age_s(run.alive_ms)
         if silent_s <= (self._silence_s if self.has_heartbeat else max(SILENT_S_MIN / 2, 3 * self.pace_s)):
             return Driver.ALIVE
         return Driver.GONE if self.has_heartbeat else Driver.UNKNOWN
+
+    @property
+    def driver_clock_s(self) -> float | None:
+        """By how many seconds the driver's clock is ahead, if that is so much that its silence cannot be told."""
+        run = self.run
+        ahead_s = 0.0 if run is None else (run.alive_ms - self.now_ms) / 1000
+        return ahead_s if ahead_s > CLOCKS_S else None
 
     # ---- lag
 
@@ -253,8 +279,11 @@ class Situation:
         if not triggers:
             return {}
         found = {}
-        for number, source in enumerate(triggers[-1].sources, 1):
-            if source.end is not None and source.latest is not None:
+        reports: Iterable[tuple[int, SourceReport | None]] = enumerate(triggers[-1].sources, 1)
+        if self.folder is not None:
+            reports = [(one.number, _report_of(triggers[-1], one)) for one in self.ours]
+        for number, source in reports:
+            if source is not None and source.end is not None and source.latest is not None:
                 ends = {
                     where: PartitionState(OffsetRange(0, at), source.latest.incarnations.get(where))
                     for where, at in source.latest.offsets.items()
@@ -330,14 +359,24 @@ class Situation:
         """Where the window of the rates begins; a batch's time, so that both slopes are of the same time."""
         times = [ms for source in self.ours for ms, _ in source.history]
         start_ms = self.now_ms - int(1000 * window_s(self.pace_s or None))
+        gap_ms = 1000 * max(GAP_S_MIN, 10 * self.pace_s)
+        start_ms = max([start_ms, *(later for earlier, later in self._gaps if later - earlier > gap_ms)])
         if self.run is not None and self.run.started_ms is not None and not self.stale:
             start_ms = max(start_ms, min(self.run.started_ms, self.now_ms))
-        gap_ms = 1000 * max(GAP_S_MIN, 10 * self.pace_s)
-        for earlier, later in pairwise(sorted(set(times))):
-            if later - earlier > gap_ms:
-                start_ms = max(start_ms, later)
         inside = [ms for ms in times if ms >= start_ms]
         return min(inside, default=start_ms)
+
+    @cached_property
+    def _gaps(self) -> list[tuple[int, int]]:
+        """When a batch was planned, and when the next one."""
+        return list(pairwise(sorted({ms for source in self.ours for ms, _ in source.history})))
+
+    @cached_property
+    def _resumed_ms(self) -> int:
+        """When the first batch behind the last pause was planned; 0 if there was none. A pause tells no rate."""
+        usual_ms = median(later - earlier for earlier, later in self._gaps) if self._gaps else 0
+        pause_ms = max(1000 * GAP_S_MIN, 10_000 * self.pace_s, USUAL_TIMES * usual_ms)
+        return max((later for earlier, later in self._gaps if later - earlier > pause_ms), default=0)
 
     @cached_property
     def rates(self) -> ReadRates | None:
@@ -359,7 +398,8 @@ class Situation:
 
     def _rates_of(self, source: SourceFolder) -> ReadRates | None:
         span_s = self.age_s(self.since_ms)
-        return rates(self._ends_of(source), source.history, self.since_ms, span_s)
+        history = [one for one in source.history if one[0] >= self._resumed_ms]
+        return rates(self._ends_of(source), history, self.since_ms, span_s)
 
     def _ends_of(self, source: SourceFolder) -> list[tuple[int, Ends]]:
         """The ends of a source's partitions at several times, oldest first."""
@@ -374,16 +414,46 @@ class Situation:
                 points.append((look.at_ms, _ends(look.lags.get(source.number, ()))))
         if not any(ms < self.now_ms - 5000 for ms, _ in points) and self.reports is not None and not self.stale:
             for trigger in self.reports.of_last_run:
-                if source.number <= len(trigger.sources):
-                    latest = trigger.sources[source.number - 1].latest
-                    points += [] if latest is None else [(trigger.ended_ms, latest.offsets)]
+                report = _report_of(trigger, source)
+                if report is not None and report.latest is not None:
+                    points.append((trigger.ended_ms, report.latest.offsets))
         return sorted((point for point in points if point[1]), key=lambda point: point[0])
+
+    @property
+    def arrivals_s(self) -> float | None:
+        """In how many seconds what is unread arrived, at the rate of now, where nothing tells how old it is."""
+        lag, speeds = self.lag or self.partial_lag, self.rates
+        has_one_unit = len({unit_of(one.where) for one in self.known_lags}) == 1
+        if lag is None or speeds is None or not speeds.arrival_per_s or not has_one_unit:
+            return None
+        return lag.offsets / speeds.arrival_per_s
 
     @property
     def eta_s(self) -> float | None:
         """Seconds until the lag is gone, if it falls."""
         gain = self.rates.gain_per_s if self.rates is not None else None
         return self.lag.offsets / gain if self.lag is not None and gain is not None and gain > 0 else None
+
+
+def _report_of(trigger: Trigger, source: SourceFolder) -> SourceReport | None:
+    """Return what a report says of a source. Sources with names have their numbers by the alphabet, there by the plan:
+    they are known by their partitions.
+    """
+    if source.name is None:
+        return trigger.sources[source.number - 1] if source.number <= len(trigger.sources) else None
+    known = source.known.offsets.keys()
+    return next((one for one in trigger.sources if one.end is not None and known & one.end.offsets.keys()), None)
+
+
+def _size_times(source: SourceFolder, planned_ms: int) -> float:
+    """Return how many times as much as usual the batch planned at a time holds of a source, if it is a large one."""
+    sizes = {
+        ms: sum(end - before.offsets[where] for where, end in after.offsets.items() if where in before.offsets)
+        for (_, before), (ms, after) in pairwise(source.history)
+    }
+    size, usual = sizes.pop(planned_ms, 0), [one for one in sizes.values() if one > 0]
+    unit = next((unit_of(where) for where in source.known.offsets), "bytes")
+    return size / max(LARGE[unit], median(usual)) if usual else 1.0
 
 
 def _ends(found: Sequence[PartitionLag]) -> Ends:

@@ -154,6 +154,7 @@ def test_a_query_that_fails_again_and_again(query: DiagnosedQuery) -> None:
     """B12, B8"""
 
     def fail(frame: DataFrame, batch: int) -> None:
+        frame.count()
         if batch:
             raise ValueError("no number: 'x'")
 
@@ -195,7 +196,7 @@ def test_a_topic_that_was_made_again(
     query.broker = str(again.address)
     query.put("4")
     found = query.look()
-    assert (str(found.verdict), found.rule) in (("waiting", "B3"), ("gone", "A6")), found.text()
-    assert "created again" in " ".join(one.sentence for one in found.findings)
+    assert (str(found.verdict), found.rule) == ("gone", "A6"), found.text()
+    assert "created again" in found.sentence
     ended(query.start(query.stream(), availableNow=True))
     query.expect("failed", "A6")

@@ -63,10 +63,15 @@ class Prepared:
 
     # ---- the folder
 
-    def batch(self, number: int, ago_s: float, took_s: float | None, *sources: Offsets | str) -> Prepared:
-        """Add a batch that was planned ``ago_s`` seconds ago; ``took_s`` = ``None``: it is not committed."""
+    def batch(
+        self, number: int, ago_s: float, took_s: float | None, *sources: Offsets | str, **named: Offsets
+    ) -> Prepared:
+        """Add a batch that was planned ``ago_s`` seconds ago; ``took_s`` = ``None``: it is not committed. ``named``:
+        sources with names.
+        """
         lines = [one if isinstance(one, str) else json.dumps(tree_of(one)) for one in sources]
-        plan(self.folder, number, *lines)
+        lines += [f"{name}:{json.dumps(tree_of(one))}" for name, one in named.items()]
+        plan(self.folder, number, *lines, form="v2" if named else "v1")
         self._dated(f"offsets/{number}", ago_s)
         if took_s is not None:
             commit(self.folder, number)

@@ -44,6 +44,8 @@ SLOW_LOOK_S: Final = 1.0
 DELAY_MS_USUAL: Final = 15 * 60_000
 """The default of maxTriggerDelay."""
 FAILURES_MIN: Final = 2
+TIMES_SAID: Final = 2.0
+"""From how many times the usual size on a batch is said to be large."""
 
 _PLANNING: Final = re.compile(r"offsets? from", re.IGNORECASE)
 _CONCURRENT: Final = re.compile(r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming jobs detected", re.IGNORECASE)
@@ -76,6 +78,8 @@ def running(situation: Situation) -> RuleMatch:
     if situation.usual_s is not None:
         numbers.append(Number("usual", round(situation.usual_s, 2), "s", 0.0))
         sentence += f"; usual are {seconds(situation.usual_s)}"
+        if situation.size_times >= TIMES_SAID:
+            sentence += f", and it holds {situation.size_times:,.0f} times as much as others"
     sizes = batch_sizes(situation)
     if sizes:
         unit = unit_of(next(iter(sizes)))
@@ -102,7 +106,12 @@ def waits_for_trigger(situation: Situation) -> RuleMatch:
     """B3"""
     numbers: list[Number] = []
     due_ms = next_trigger_ms(situation)
-    if situation.one_run and situation.driver is not Driver.ALIVE:
+    if situation.one_run and situation.driver is not Driver.ALIVE and situation.folder and situation.folder.ran_move:
+        sentence = (
+            "The last run ended behind the batch that moved the query (before Spark 4.2, a run with availableNow has "
+            "one batch); what is unread waits"
+        )
+    elif situation.one_run and situation.driver is not Driver.ALIVE:
         sentence = "The last run read what was there when it began, and ended (availableNow); what came since waits"
     elif situation.interval_s is not None:
         sentence = f"The query makes a batch every {seconds(situation.interval_s)}"

@@ -6,6 +6,7 @@ With less evidence a verdict may become ``unknown`` or ``working``, if what is m
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from diagnosed import RUN, Prepared
 
 from metaq_spark.diagnosis.evidence import UiEvidence
+from metaq_spark.diagnosis.progress import this_machine
 from metaq_spark.diagnosis.verdict import QueryVerdict
 
 QUICK = {"addBatch": 40, "walCommit": 6, "commitOffsets": 6, "latestOffset": 2, "queryPlanning": 3}
@@ -112,6 +114,37 @@ def available_now_is_done(query: Prepared) -> None:
     query.batches(10, 5, 0.5, 100, until_s=1000).started(1100).reports(10, 5, 100, 10, QUICK, until_s=1000)
     query.event("status", 1010, status={"message": "Processing new data"}, trigger="AvailableNowTrigger")
     query.ended(990).looked({"0-0": (0, 9000)}, seconds=900)
+
+
+def moved_and_run_once(query: Prepared) -> None:
+    query.batches(10, 5, 0.5, 100, until_s=1000)
+    tree = {"v": 2, "topics": {"orders": {"0-0": 0}}, "incarnations": {}, "moved": True}
+    query.batch(10, 900, 0.5, json.dumps(tree)).started(910)
+    query.event("status", 905, status={"message": "Processing new data"}, trigger="AvailableNowTrigger")
+    query.ended(890).looked({"0-0": (0, 1000)}, at={"0-0": 0}, seconds=3000)
+
+
+def available_now_and_made_again(query: Prepared) -> None:
+    available_now_is_done(query)
+    query.looked({"0-0": (0, 500)}, incarnations={"0-0": "b" * 32}, seconds=900)
+
+
+def available_now_and_removed(query: Prepared) -> None:
+    available_now_is_done(query)
+    query.looked({"0-0": (5000, 6000)}, seconds=900)
+
+
+def large_batch(query: Prepared) -> None:
+    mib = 1 << 20
+    query.batches(10, 5, 0.5, mib, until_s=3600).batch(10, 60, None, {"0-0": 810 * mib}).started(70)
+    query.status("Processing new data", for_s=55, active=True)
+    query.looked({"0-0": (0, 820 * mib)}, seconds=3600, before=(60, {"0-0": 810 * mib}))
+
+
+def started_after_an_hour(query: Prepared) -> None:
+    query.batches(10, 5, 0.5, 100, until_s=3600).batch(10, 8, None, {"0-0": 73_000}).started(20)
+    query.status("Processing new data", for_s=6, active=True)
+    query.looked({"0-0": (0, 73_400)}, seconds=3590, before=(8, {"0-0": 73_000}))
 
 
 def broker_frozen(query: Prepared) -> None:
@@ -328,6 +361,17 @@ CASES = {
         next_trigger_is_due, "waiting", "B3", "shorter interval", "the next one is due"
     ),
     "availableNow is done": Case(available_now_is_done, "waiting", "B3", "must be started again", "availableNow"),
+    "availableNow ended behind a move": Case(
+        moved_and_run_once, "waiting", "B3", "must be started again", "ended behind the batch that moved the query"
+    ),
+    "availableNow is done, and the topic was made again": Case(
+        available_now_and_made_again, "gone", "A6", "Was the topic deleted", "created again"
+    ),
+    "availableNow is done, and retention has passed it": Case(
+        available_now_and_removed, "gone", "A5", "failOnDataLoss=false", "removed 3.9 KiB"
+    ),
+    "a batch is large": Case(large_batch, "working", "B1", "Nothing to do", "holds 800 times as much as others"),
+    "a query was started after an hour": Case(started_after_an_hour, "working", "B1", "Nothing to do"),
     "the broker is frozen": Case(broker_frozen, "stuck", "B4", "Look at 127.0.0.1:8123", "asking for offsets for 80 s"),
     "the same batch fails again": Case(fails_again, "failed", "B8", "Restarting does not help", "no number: 'x'"),
     "the run failed": Case(failed_once, "failed", "B12", "Correct what the error names", "No space left"),
@@ -407,3 +451,75 @@ def test_the_run_is_that_of_the_reports(tmp_path: Path) -> None:
     query = Prepared(tmp_path)
     all_read(query)
     assert query.judged().tree()["run_id"] == RUN
+
+
+def test_a_driver_whose_clock_is_ahead_is_not_known_to_live(tmp_path: Path) -> None:
+    query = Prepared(tmp_path)
+    query.batches(10, 5, 0.5, 100, until_s=1000).started(1100).reports(10, 5, 100, 10, QUICK, until_s=1000)
+    for ago_s in (-290, -295, -300):
+        query.event("status", ago_s, status={"message": WAITS})
+    query.looked({"0-0": (0, 9000)}, seconds=900)
+    found = query.judged()
+    assert (found.verdict, found.tree()["driver"]) == (QueryVerdict.UNKNOWN, "unknown"), found.text()
+    assert "its clock is 5 min ahead" in " ".join(one.what for one in found.missing)
+
+
+def test_a_batch_of_the_future_is_not_known_to_run_as_usual(tmp_path: Path) -> None:
+    query = Prepared(tmp_path)
+    query.batches(10, 5, 0.5, 100, until_s=100).batch(10, -600, None, {"0-0": 1100}).started(900)
+    query.status("Processing new data", for_s=300, active=True).looked({"0-0": (0, 9000)}, seconds=300)
+    found = query.judged()
+    assert (found.verdict, found.rule) == (QueryVerdict.UNKNOWN, "U0"), found.text()
+    assert "10 min in the future" in found.sentence
+    assert "clock" in found.missing[0].what
+
+
+def test_that_all_is_read_needs_no_clock(tmp_path: Path) -> None:
+    query = Prepared(tmp_path)
+    query.batches(10, 5, 0.5, 100, until_s=-600).started(900).looked({"0-0": (0, 1000)})
+    assert query.judged().verdict == QueryVerdict.IDLE
+
+
+@pytest.mark.parametrize(("machine", "driver"), [("another", "alive"), (this_machine(), "gone"), (None, "gone")])
+def test_a_process_of_another_machine_of_the_same_name(tmp_path: Path, machine: str | None, driver: str) -> None:
+    query = Prepared(tmp_path)
+    query.batches(10, 5, 0.5, 100, until_s=100)
+    named = {} if machine is None else {"machine": machine}
+    query.started(200, host=socket.gethostname(), pid=(1 << 22) + 7, **named)  # Linux has no such pid
+    query.status(WAITS).looked({"0-0": (0, 9000)}, seconds=90)
+    assert query.judged().tree()["driver"] == driver
+
+
+def test_reports_are_those_of_the_source_with_the_name(tmp_path: Path) -> None:
+    """Spark reports sources in the order of the plan; the folder has those with names in that of the alphabet."""
+    query = Prepared(tmp_path)
+    query.started(200)
+    for number in range(10):
+        orders = {"0-0": 100_000 * (number + 1)}
+        bills = {"bills/broker-a:1": 100 * (number + 1)}
+        query.batch(number, 5 * (10 - number), 0.5, orders_first=orders, bills=bills)
+        query.progress(
+            number,
+            5 * (10 - number) - 0.4,
+            QUICK,
+            10,
+            ({"0-0": 100_000 * number}, orders, {"0-0": 100_000 * (number + 2)}),
+            ({"bills/broker-a:1": 100 * number}, bills, {"bills/broker-a:1": 100 * (number + 2)}),
+        )
+    found = query.judged("B")
+    assert found.tree()["rates"]["unit"] == "messages"
+    assert found.tree()["rates"]["arrival_per_s"] == pytest.approx(found.tree()["rates"]["service_per_s"], rel=0.1)
+    assert [[one["topic"] for one in source["partitions"]] for source in found.tree()["sources"]] == [
+        ["bills"],
+        ["orders"],
+    ]
+
+
+@pytest.mark.parametrize(("unread", "verdict"), [(200, QueryVerdict.WORKING), (90_000, QueryVerdict.FALLING_BEHIND)])
+def test_behind_brokers_whose_clock_is_ahead(tmp_path: Path, unread: int, verdict: QueryVerdict) -> None:
+    """They do not tell how old the unread messages are: the rate says what a lag means."""
+    query = Prepared(tmp_path)
+    query.batches(60, 2, 1.9, 100).started(900).reports(60, 2, 100, 10, SLOW_SINK, unread=unread)
+    query.status("Processing new data", for_s=1, active=True)
+    query.looked({"0-0": (0, 6000 + unread)}, seconds=None, before=(40, {"0-0": 3600 + unread}))
+    assert query.judged().verdict == verdict, query.judged().text()
