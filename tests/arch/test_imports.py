@@ -150,7 +150,7 @@ FOREIGN_PACKAGES = {
     # kazoo only if they are installed
     "metaq": {"kazoo", "isal", "lz4", "zstandard", "pytest", "numpy", "numba", "llvmlite"},
     "broker/metaq_broker": {"croniter", "prometheus_client", "kazoo", "isal", "numpy", "numba"},
-    "console/metaq_console": {"starlette", "uvicorn", "jinja2", "markupsafe", "lz4", "zstandard"},
+    "console/metaq_console": {"starlette", "uvicorn", "h11", "jinja2", "markupsafe", "lz4", "zstandard"},
 }
 OWN = {"metaq", "metaq_spark", "metaq_broker", "metaq_console"}
 
