@@ -14,7 +14,7 @@ from starlette.responses import Response
 from metaq_console.api.operations import failure_answer
 from metaq_console.api.routes import api_routes
 from metaq_console.console import Console
-from metaq_console.errors import RequestFailed, client_gone
+from metaq_console.errors import RequestFailed, disconnected
 from metaq_console.java.routes import java_routes
 from metaq_console.pages.routes import Site, page_routes
 from metaq_console.security.guard import guarded
@@ -37,7 +37,7 @@ def create_app(console: Console) -> Starlette:
         exception_handlers={
             HTTPException: lambda request, error: _answer(site, request, _http_failure(request, error), error),
             RequestFailed: lambda request, error: _answer(site, request, error, None),
-            ClientDisconnect: lambda request, error: failure_answer(client_gone()),
+            ClientDisconnect: lambda request, error: failure_answer(disconnected()),
         },
         lifespan=lifespan,
     )

@@ -59,7 +59,7 @@ _BY_CLASS: Final[tuple[tuple[type[Exception], int, str], ...]] = (
 """Rows: an error of the clients, the status, the code; the first that matches counts."""
 
 
-def client_gone() -> RequestFailed:
+def disconnected() -> RequestFailed:
     """Return the failure of a request whose client does not wait for the answer: nobody reads it."""
     return RequestFailed(499, "client_gone", "the client closed the connection")
 
@@ -69,7 +69,7 @@ def failure_of(error: Exception) -> RequestFailed:
     if isinstance(error, RequestFailed):
         return error
     if isinstance(error, ClientDisconnect):
-        return client_gone()
+        return disconnected()
     for kind, status, code in _BY_CLASS:
         if isinstance(error, kind):
             return RequestFailed(status, code, str(error), retryable=bool(getattr(error, "retryable", False)))

@@ -19,7 +19,7 @@ from metaq_console.api.parameters import SCAN, TOPIC
 from metaq_console.api.schemas import Form, Length, wrong
 from metaq_console.cluster.scans import Scan, ScanProgress, ScanRequest
 from metaq_console.cluster.values import NewMessage, SendResult
-from metaq_console.errors import RequestFailed, client_gone
+from metaq_console.errors import RequestFailed, disconnected
 
 PUT_MAX: Final = 100
 """Most messages of one put."""
@@ -144,7 +144,7 @@ async def while_connected(request: Request, work: Any) -> Any:
         while not task.done():
             await asyncio.wait({task}, timeout=0.2)
             if not task.done() and await request.is_disconnected():
-                raise client_gone()
+                raise disconnected()
         return task.result()
     finally:
         task.cancel()

@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from metaq_console.console import Console
-from metaq_console.errors import RequestFailed, client_gone
+from metaq_console.errors import RequestFailed, disconnected
 from metaq_console.pages.look import COOKIE_AGE_S, LANGUAGE_COOKIE, THEME_COOKIE, THEMES
 from metaq_console.pages.rendering import STATIC, templates
 from metaq_console.pages.screens.clients import clients
@@ -170,7 +170,7 @@ async def _form(request: Request) -> FormData:
 
 def _problem(visit: Visit, error: Exception) -> Response:
     """Return the page for a request that failed."""
-    failure = client_gone() if isinstance(error, ClientDisconnect) else error
+    failure = disconnected() if isinstance(error, ClientDisconnect) else error
     if not isinstance(failure, RequestFailed):
         _log.error("%s failed", visit.request.url.path, exc_info=error)
         failure = RequestFailed(
