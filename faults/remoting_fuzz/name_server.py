@@ -126,7 +126,7 @@ class Honest:
 
     def __init__(self, address: Address) -> None:
         self._address = address
-        self.client = RemotingClient([address], Timeouts(5.0, HONEST_TIMEOUT_S))
+        self.client = RemotingClient(timeouts=Timeouts(5.0, HONEST_TIMEOUT_S))
         self.calls, self.slowest_s = 0, 0.0
         self.complaint: str | None = None
 
@@ -144,11 +144,11 @@ class Honest:
 
     def _once(self, number: int) -> None:
         pair = {"namespace": "honest", "key": "key"}
-        put = self.client.call_name_server(request(PutKVConfig.CODE, {**pair, "value": str(number)}))
+        put = self.client.call(self._address, request(PutKVConfig.CODE, {**pair, "value": str(number)}))
         assert put.code == 0, put
-        got = self.client.call_name_server(request(GetKVConfig.CODE, pair))
+        got = self.client.call(self._address, request(GetKVConfig.CODE, pair))
         assert got.ext.get("value") == str(number), got
-        route = self.client.call_name_server(request(GetRouteInfoByTopic.CODE, {"topic": "none"}))
+        route = self.client.call(self._address, request(GetRouteInfoByTopic.CODE, {"topic": "none"}))
         assert route.code == 17, route
 
 

@@ -1,9 +1,9 @@
-"""A client of RocketMQ's remoting protocol for many servers: blocking calls, futures, oneways, and name servers.
+"""A client of RocketMQ's remoting protocol for many servers: blocking calls, futures and oneways.
 
 ::
 
-    with RemotingClient(name_servers=[Address("127.0.0.1", 9876)]) as client:
-        route = client.call_name_server(to_request(GetRouteInfoByTopic(topic="orders")))
+    with RemotingClient() as client:
+        route = client.call(Address("127.0.0.1", 9876), to_request(GetRouteInfoByTopic(topic="orders")))
         futures = [client.submit(broker, pull) for pull in pulls]
 
 There is one connection to each server, opened by the first call. All calls share it: requests are sent one after the
@@ -30,7 +30,6 @@ from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.duplex import Connector, RemotingTls, connector
-from metaq.net.name_servers import NameServers
 from metaq.net.remoting_connection import CallHook, ConnectionSettings, RemotingConnection
 from metaq.net.remoting_links import ClientCall, Link, LinkTable
 from metaq.net.remoting_requests import Processor, ServerRequests
@@ -66,7 +65,6 @@ class RemotingClient:
 
     def __init__(
         self,
-        name_servers: Sequence[Address] = (),
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         tls: RemotingTls | None = None,
         limits: ChannelLimits = DEFAULT_LIMITS,
@@ -77,7 +75,6 @@ class RemotingClient:
         self._timeouts, self._clock = timeouts, settings.clock
         self._connector = connector(tls) if settings.connector is None else settings.connector
         self._connections = ConnectionSettings(limits, tuple(hooks), settings.frame_bytes_max, settings.clock)
-        self._name_servers = NameServers(name_servers, settings.clock)
         self._server_requests = ServerRequests()
         self._on_ended: list[Callable[[Address], None]] = []
         self._links = LinkTable(self._new_link, settings.idle_s, settings.clock)
@@ -87,15 +84,6 @@ class RemotingClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def name_servers(self) -> tuple[Address, ...]:
-        """The current list of name servers."""
-        return self._name_servers.addresses
-
-    def set_name_servers(self, addresses: Sequence[Address]) -> None:
-        """Replace the list of name servers."""
-        self._name_servers.replace(addresses)
 
     def register(self, code: int, processor: Processor, executor: Executor | None = None) -> None:
         """Set the processor of servers' requests with ``code``; it runs on ``executor`` or a shared one."""
@@ -143,11 +131,6 @@ class RemotingClient:
         deadline = self._clock.monotonic() + timeout_s
         link = self._links.get(address, deadline)
         link.connection.oneway(command, max(0.001, deadline - self._clock.monotonic()))
-
-    def call_name_server(self, command: RemotingCommand, timeout_s: float | None = None) -> RemotingCommand:
-        """Ask the name server that answered last, then the others, all within ``timeout_s``. Raises as ``call``."""
-        timeout_s = self._timeouts.request_s if timeout_s is None else timeout_s
-        return self._name_servers.ask(lambda address, share_s: self.call(address, command, share_s), timeout_s)
 
     def open(self, address: Address, timeout_s: float | None = None) -> RemotingConnection[Any]:
         """Open a separate connection without threads, which the caller closes; the hooks of this client apply.

@@ -237,45 +237,6 @@ class TestServerRequests:
             go_on.set()
 
 
-class TestNameServers:
-    def test_another_is_asked_when_one_is_away_and_stays_the_first(self) -> None:
-        with RemotingServer() as server, RemotingClient([NOBODY, server.address], TIMEOUTS) as client:
-            for _ in range(3):
-                assert client.call_name_server(request(105, {"topic": "T"})).ext == {"topic": "T"}
-            assert client._name_servers.current == server.address
-            assert len(server.connections) == 1
-
-    def test_a_silent_one_costs_only_its_share_of_the_time(self) -> None:
-        with (
-            RemotingServer(silence) as mute,
-            RemotingServer() as good,
-            RemotingClient([mute.address], TIMEOUTS) as client,
-        ):
-            client.set_name_servers([mute.address, good.address])
-            assert client.call_name_server(request(105, body=b"x"), 1.0).body == b"x"
-            assert client._name_servers.current == good.address
-
-    def test_one_that_sends_garbage_is_left(self) -> None:
-        with (
-            RemotingServer(lambda *_: [b"garbage" * 9]) as bad,
-            RemotingServer() as good,
-            RemotingClient([bad.address], TIMEOUTS) as client,
-        ):
-            client.set_name_servers([bad.address, good.address])
-            assert client.call_name_server(request(105, body=b"x")).body == b"x"
-
-    def test_all_away(self) -> None:
-        with (
-            RemotingClient([NOBODY, Address("127.0.0.1", 2)], TIMEOUTS) as client,
-            pytest.raises(ConnectionFailed, match="connect failed"),
-        ):
-            client.call_name_server(request(105))
-
-    def test_none_configured(self, client: RemotingClient) -> None:
-        with pytest.raises(ConnectionFailed, match="no name server is configured"):
-            client.call_name_server(request(105))
-
-
 class TestGoAway:
     @staticmethod
     @contextmanager
@@ -325,9 +286,9 @@ class AddedField:
 
 def test_hooks_see_every_call() -> None:
     hook = AddedField()
-    with RemotingServer() as server, RemotingClient([server.address], TIMEOUTS, hooks=[hook]) as client:
+    with RemotingServer() as server, RemotingClient(timeouts=TIMEOUTS, hooks=[hook]) as client:
         client.call(server.address, request(11))
-        client.call_name_server(request(105))
+        client.call(server.address, request(105))
         client.oneway(server.address, request(15))
         with client.open(server.address) as connection:
             connection.request(request(30), 20.0, None)
