@@ -83,7 +83,7 @@ from metaq_broker.transactions.recovery import JournalIncomplete
 
 if TYPE_CHECKING:
     from metaq_broker.operate.registration.registration import Registration
-    from metaq_broker.rocketmq.front_end import FrontEnd
+    from metaq_broker.rocketmq.front_end import FrontEnd, Prepared
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -116,6 +116,7 @@ class Broker:
         self.reloader: Reloader | None = None
         self._registration: Registration | None = None
         self.rocketmq: FrontEnd | None = None
+        self._prepared: Prepared | None = None
         self.console: ConsoleProcess | None = None
         """The process that serves HTTP; ``None``: it is not configured."""
         self._server: Server | None = None
@@ -224,6 +225,14 @@ class Broker:
 
     async def _open_pair(self, pair: PairConfig) -> None:
         """Open the streams of a member of a pair, which serves nobody before it is elected."""
+        if self.config.rocketmq is not None:  # in advance: that takes seconds, which an election must not
+            front_end = await asyncio.to_thread(importlib.import_module, "metaq_broker.rocketmq.front_end")
+            self._prepared = prepared = front_end.prepare(self._files, self.config, self.config.rocketmq)
+            for listener in prepared.listeners:
+                self._closing.callback(listener.close)
+            if prepared.accounts is not None:
+                self._closing.push_async_callback(prepared.accounts.stop)
+                prepared.accounts.start()
         folders = [Path(path) for path in self.config.data_paths()]
         calls = self._serve_elected, self._give_way
         role = PairReplication(pair, self.engine.gate, *calls, self._files, folders, self._member_follows)
@@ -246,8 +255,6 @@ class Broker:
             raise StartFailed(str(error)) from error
         role.open(driver)
         self.maintenance.deleted = deleted
-        if self.config.rocketmq is not None:  # in advance: that takes seconds, which an election must not
-            await asyncio.to_thread(importlib.import_module, "metaq_broker.rocketmq.front_end")
         await asyncio.to_thread(importlib.import_module, "metaq_broker.operate.registration.registration")
         self._closing.push_async_callback(self._stop_rocketmq)
 
@@ -339,7 +346,10 @@ class Broker:
         )
         is_elected = self._pair is not None
         self.rocketmq = front_end = FrontEnd.open(
-            parts, self.config.rocketmq, serves=is_elected or self.replication.is_master
+            parts,
+            self.config.rocketmq,
+            serves=is_elected or self.replication.is_master,
+            prepared=self._prepared,
         )
         self.retention.users.append(front_end.needed_from)
         noted = self.maintenance.deleted
@@ -427,11 +437,10 @@ class Broker:
             groups=self._groups is not None, other=None if self._pair is None else self._pair.other
         )
         counters, replication = self.transactions.counters, self.replication
-        state = None if self.rocketmq is None else self.rocketmq.state
         lines = replication.lines
         guard, rocketmq = self._guard, self._rocketmq_lines
         report = StatsReport(
-            self.engine, counters, version, self.retention, guard, lines, state, rocketmq, self._member
+            self.engine, counters, version, self.retention, guard, lines, self._state, rocketmq, self._member
         )
         commands = TransactionCommands(self.transactions, self._statistics, self.engine.gate, self._texts)
         accounts = self._metaq_accounts
@@ -466,8 +475,13 @@ class Broker:
             self._closing.push_async_callback(self.console.stop)
             self.console.start()
 
+    def _state(self) -> StateTable | None:
+        return None if self.rocketmq is None else self.rocketmq.state
+
     def _metaq_accounts(self) -> AccountList | None:
-        return None if self.rocketmq is None else self.rocketmq.metaq_accounts()
+        if self.rocketmq is not None:
+            return self.rocketmq.metaq_accounts()
+        return None if self._prepared is None else self._prepared.metaq_accounts()  # not elected yet
 
     @property
     def _member(self) -> PairReplication | None:

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, Protocol
 from metaq.errors import MetaqError
 from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.partitions.folders import folder_name
-from metaq_broker.log.state.state_records import FILE_HEADER_BYTES, decode_changes
+from metaq_broker.log.state.state_records import decode_changes
 from metaq_broker.replication.copied_order import StoredRanges, first_missing, still_there
 from metaq_broker.replication.master_connection import MasterAddress, MasterConnection, require_broker_id
 from metaq_broker.replication.peer import Connect, Peer
@@ -180,4 +180,4 @@ class StateCopy:
         goal = await peer.stored_ranges()  # after the state: all messages that it refers to were readable before
         where = Path(str(peer.address))
         changes = await asyncio.to_thread(decode_changes, where, at.number, first.position, bytes(content))
-        return _Snapshot(at, changes, first.position == FILE_HEADER_BYTES, goal)
+        return _Snapshot(at, changes, first != source, goal)

@@ -13,13 +13,15 @@ import dataclasses
 import logging
 import socket
 import ssl
-from collections.abc import Set
+from collections.abc import Iterator, Sequence, Set
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from metaq.errors import MetaqError
 from metaq.model import Address
+from metaq_broker.log.files.files import Files
 from metaq_broker.log.partitions.losses import FOLDER
 from metaq_broker.log.state.state_mark import StateMark
 from metaq_broker.log.state.state_table import FILE_NAME, LoopDriver, StateTable
@@ -59,15 +61,27 @@ FREE_PORTS_TRIED: Final = 20
 """Ports that are tried, if any port is acceptable, until the one two below is free, too."""
 
 
+class Prepared(NamedTuple):
+    """What a member of a pair has from its start on, and serves with once it is elected: it must not find out only then
+    that it cannot. Connections to the ``listeners`` are refused until then.
+    """
+
+    listeners: list[socket.socket]
+    accounts: AccountsFile | None = None
+    guards_metaq: bool = False
+
+    def metaq_accounts(self) -> AccountList | None:
+        """Return the accounts that MetaQ's clients need now, ``None`` if they need none."""
+        return self.accounts.accounts if self.accounts is not None and self.guards_metaq else None
+
+
 class FrontEnd:
     """The front end. Made by ``open``."""
 
-    def __init__(
-        self, parts: FrontEndParts, config: RocketmqConfig, listeners: list[socket.socket], *, serves: bool
-    ) -> None:
-        self._parts, self._config, self._listeners = parts, config, listeners
+    def __init__(self, parts: FrontEndParts, config: RocketmqConfig, prepared: Prepared, *, serves: bool) -> None:
+        self._parts, self._config, self._listeners = parts, config, prepared.listeners
         system = parts.config.system
-        port = int(listeners[0].getsockname()[1])
+        port = int(self._listeners[0].getsockname()[1])
         self.address = Address(config.advertised_host or system.host_name, port)
         self._store_host = StoreHost(self.address)
         self._folder = Path(system.data_path)
@@ -75,7 +89,7 @@ class FrontEnd:
         self.standby: Standby | None = None
         self.server: BrokerServer | None = None
         self._ending: asyncio.Task[None] | None = None
-        self._accounts: AccountsFile | None = None
+        self._accounts = prepared.accounts
         self._changing = asyncio.Lock()  # to serving, or to serving no more
         try:
             self._mark = StateMark.open(parts.files, self._folder, self.state)
@@ -90,22 +104,21 @@ class FrontEnd:
             raise
 
     @classmethod
-    def open(cls, parts: FrontEndParts, config: RocketmqConfig, *, serves: bool) -> Self:
-        """Bind the port and read the state (blocking; on the event loop). ``serves``: serve clients.
+    def open(
+        cls, parts: FrontEndParts, config: RocketmqConfig, *, serves: bool, prepared: Prepared | None = None
+    ) -> Self:
+        """Bind the port, unless that was ``prepared``, and read the state (blocking; on the event loop).
+
+        ``serves``: serve clients.
 
         Raises:
             RemotingUnavailable: The port is in use, the broker's name has no IP address, or a file is damaged.
             ConfigError: The file of key-value pairs cannot be used.
         """
-        listeners = _bind(parts.config.system.bind_address, config)
-        try:
-            return cls(parts, config, listeners, serves=serves)
-        except (MetaqError, OSError) as error:
-            for listener in listeners:
-                listener.close()
-            if isinstance(error, ConfigError | RemotingUnavailable):
-                raise
-            raise RemotingUnavailable(f"the front end for RocketMQ's clients: {error}") from error
+        if prepared is None:
+            prepared = Prepared(_bind(parts.config.system.bind_address, config))
+        with _closed_if_unusable(prepared.listeners):
+            return cls(parts, config, prepared, serves=serves)
 
     def _open_accounts(self) -> AccountsFile | None:
         """Return the file of accounts, read on first use (blocking); ``None`` without accounts."""
@@ -264,6 +277,31 @@ class FrontEnd:
     def needed_from(self, topic: str, partition: int) -> int | None:
         """Return from which offset on messages that wait are needed still, ``None`` where none wait."""
         return self._part.needed_from(topic, partition)
+
+
+def prepare(files: Files, broker: BrokerConfig, config: RocketmqConfig) -> Prepared:
+    """Bind the port and read the accounts (blocking).
+
+    Raises:
+        RemotingUnavailable: The port is in use, or the file of accounts cannot be used.
+    """
+    listeners = _bind(broker.system.bind_address, config)
+    with _closed_if_unusable(listeners):
+        accounts = AccountsFile(files, Path(config.accounts_file)) if config.accounts else None
+        return Prepared(listeners, accounts, config.metaq_accounts)
+
+
+@contextmanager
+def _closed_if_unusable(listeners: Sequence[socket.socket]) -> Iterator[None]:
+    """Close sockets if what they are for cannot be opened. Raises as ``FrontEnd.open``."""
+    try:
+        yield
+    except (MetaqError, OSError) as error:
+        for listener in listeners:
+            listener.close()
+        if isinstance(error, ConfigError | RemotingUnavailable):
+            raise
+        raise RemotingUnavailable(f"the front end for RocketMQ's clients: {error}") from error
 
 
 def _open_state(parts: FrontEndParts, path: Path) -> StateTable:

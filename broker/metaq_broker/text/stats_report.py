@@ -68,7 +68,7 @@ class StatsReport:
         retention: Retention,
         guard: DiskGuard,
         replication: Callable[[], Iterable[str]] = lambda: ("role alone",),
-        state: StateTable | None = None,
+        state: Callable[[], StateTable | None] = lambda: None,
         rocketmq: Callable[[], Iterable[str]] = tuple,
         member: PairReplication | None = None,
     ) -> None:
@@ -123,7 +123,8 @@ class StatsReport:
         return self._items[item]() if item in self._items else self._topic(item)
 
     def _state_part(self, number: int, position: int, bytes_max: int) -> Iterator[str]:
-        part = None if self._state is None else self._state.part(number, position, min(bytes_max, STATE_BYTES_MAX))
+        state = self._state()  # a member of a pair has one once it is elected
+        part = None if state is None else state.part(number, position, min(bytes_max, STATE_BYTES_MAX))
         if part is not None:
             data = binascii.b2a_base64(part.data, newline=False).decode()
             yield f"file {part.number:016x} {part.position} {part.size} {data}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 from manual_loop import Steps
 from metaq_broker.app import Broker
 from metaq_broker.log.state.state_mark import NUMBERS_AT_ONCE
-from metaq_broker.log.state.state_records import FILE_HEADER_BYTES, encode_changes
+from metaq_broker.log.state.state_records import FILE_HEADER_BYTES, decode_changes, encode_changes
 from metaq_broker.log.state.state_table import StatePart, StateTable
 from metaq_broker.replication import state_copy
 from metaq_broker.replication.copied_order import CopiedOrder, first_missing
@@ -58,6 +58,25 @@ def test_a_part_ends_where_a_step_ended(tmp_path: Path) -> None:
     beyond = table.part(first.number, second.size + 1, 100)
     assert beyond is not None
     assert beyond.position == FILE_HEADER_BYTES
+    table.close()
+
+
+def test_a_part_of_a_file_of_a_stream_begins_behind_its_longer_header(tmp_path: Path) -> None:
+    """Of the master of a pair that elects it."""
+
+    class Confirmed:
+        incarnation, start = "1" * 32, 0
+
+        def hold(self, end: int, then: Callable[[str | None], None]) -> None:
+            then(None)
+
+    steps = Steps()
+    table = StateTable.open(QuickFiles(), tmp_path / "state", steps, stream=Confirmed())
+    table.put("a", b"1")
+    steps.run_all(1.0)
+    part = table.part(0, 0, 1 << 20)
+    assert part is not None
+    assert decode_changes(tmp_path, part.number, part.position, part.data) == [("a", b"1")]
     table.close()
 
 

@@ -30,6 +30,7 @@ from metaq_broker.log.files.files import Files
 from metaq_broker.log.state.state_records import (
     FILE_HEADER_BYTES,
     KEY_BYTES_MAX,
+    STREAM_HEADER_BYTES,
     VALUE_BYTES_MAX,
     Generation,
     decode_state,
@@ -327,9 +328,9 @@ class StateTable:
         file = self._file
         if file is None or (self._commit is not None and self._commit.entries is not None):
             return None
-        size = file.size
-        if number != file.number or not FILE_HEADER_BYTES <= position <= size:
-            position = FILE_HEADER_BYTES
+        size, first = file.size, FILE_HEADER_BYTES if self._stream is None else STREAM_HEADER_BYTES
+        if number != file.number or not first <= position <= size:
+            position = first
         data = self._files.pread(file.fd, min(bytes_max, size - position), position) if position < size else b""
         return StatePart(file.number, position, size, data)
 

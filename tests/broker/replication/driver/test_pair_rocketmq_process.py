@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_broker import StartBroker, free_port, wait_until
+from fix_broker import StartBroker, broker_command, free_port, wait_until, write_ini
 from fix_zookeeper import ZooKeeperRoot
+from metaq_broker.log.state.state_records import decode_state
 from pair_processes import PairProcess, PairProcesses
 from request_replay import Asker
 
@@ -153,3 +156,52 @@ def bodies(mq: RocketMQ, topic: str) -> list[str]:
 
 def states(pair: RocketmqPair) -> list[bytes]:
     return [(member.data / STATE).read_bytes() for member in pair.members]
+
+
+def test_a_member_that_could_not_serve_does_not_start(pair: RocketmqPair, tmp_path: Path) -> None:
+    """It would find that out when it is elected, and nobody else could lead then."""
+    ini = pair.write(pair.a)
+    with socket.create_server(("127.0.0.1", pair.at(pair.a).port)):
+        assert f"port {pair.at(pair.a).port}" in refused(ini)
+    ini.write_text(f"{ini.read_text()}aclEnable=true\naclFile={tmp_path / 'accounts.yml'}\n")
+    assert "file of accounts" in refused(ini)
+
+
+def refused(ini: Path) -> str:
+    """Return why a broker does not start."""
+    done = subprocess.run(broker_command("start", "-f", ini), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    return done.stderr
+
+
+def test_an_asynchronous_slave_copies_the_state_of_a_pair(
+    pair: RocketmqPair, tmp_path: Path, start_broker: StartBroker
+) -> None:
+    pair.start()
+    master = pair.master
+    role = f"[slave]\nslaveId=0\n{pair.zookeeper.ini()}"
+    front = "[rocketmq]\nenabled=true\nbrokerName=broker-a\nport=0\nvipPort=false\n"
+    start_broker("start", "-f", write_ini(tmp_path / "s", f"{role}{front}[topic=t]\n", brokerId=3, numPartitions=2))
+    at = pair.at(master)
+    with Asker(at) as asker:
+        asker.create_topic("orders", 1)
+    asyncio.run(send(at, "orders", [f"order {number}" for number in range(5)]))
+    with Asker(at) as asker:
+        asker.commit("orders", "billing", 0, 3)
+    wait_until(lambda: is_copied(master, tmp_path / "s"), "the state to be copied")
+    other = lose_master(pair)
+    with Asker(pair.at(other)) as asker:
+        asker.commit("orders", "billing", 0, 4)
+    wait_until(lambda: is_copied(other, tmp_path / "s"), "the state of the next master to be copied")
+
+
+def is_copied(master: PairProcess, slave: Path) -> bool:
+    copied = entries(slave / "data")
+    return any("billing" in key for key in copied) and copied == entries(master.data)
+
+
+def entries(data: Path) -> dict[str, bytes]:
+    """Return the state in a data folder, but for what each broker has for itself."""
+    path = data / STATE
+    values = decode_state(path, path.read_bytes()).values if path.exists() else {}
+    return {key: value for key, value in values.items() if key not in ("copied-from", "state/count")}
