@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
+import time
 from pathlib import Path
 
 from fix_broker import RunningBroker, StartBroker, WireClient, free_port, wait_until, write_ini
 from fix_zookeeper import ZooKeeperRoot
 
 from metaq import MetaQ
+from metaq.errors import MetaqError
 from metaq.model import Address
 
 SESSION_MS = 2000
@@ -137,6 +140,45 @@ class PairProcesses:
 
     def copies_are_equal(self) -> bool:
         return segment_bytes(self.a.data) == segment_bytes(self.b.data)
+
+
+class Load:
+    """A producer in a thread of its own that sends numbers until ``stop``; each counts once it is acknowledged."""
+
+    def __init__(self, brokers: list[str]) -> None:
+        self.acknowledged: list[int] = []
+        self.errors: list[str] = []
+        self.pauses_s: list[float] = [0.0]
+        """How long each message took."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(brokers,))
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self, brokers: list[str]) -> None:
+        number = 0
+        with MetaQ(brokers=brokers) as mq:
+            producer = mq.producer()
+            while not self._stopping.is_set():
+                began_s = time.monotonic()
+                try:
+                    producer.send("t", b"%d" % number)
+                except MetaqError as error:
+                    self.errors.append(str(error))
+                else:
+                    self.acknowledged.append(number)
+                    self.pauses_s.append(time.monotonic() - began_s)
+                number += 1
+
+    def wait_for_more(self, count: int = 20) -> None:
+        goal = len(self.acknowledged) + count
+        wait_until(lambda: len(self.acknowledged) >= goal, f"{count} more, {self.errors[-1:]}")
 
 
 def segment_bytes(data: Path) -> dict[str, bytes]:

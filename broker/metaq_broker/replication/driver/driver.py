@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 from metaq.errors import MetaqError
 from metaq.model import Address, Buffer
+from metaq_broker.log.streams.facts import StreamOrigin
 from metaq_broker.log.streams.stream import PairStream, PairStreams, StreamRefused
 from metaq_broker.operate.config.replication import PairConfig
 from metaq_broker.replication.driver.followed import FollowedStreams
@@ -49,6 +50,9 @@ REPORT_S: Final = 0.5
 SWITCH_S: Final = 1.0
 """A planned switch is given up after this time: no put waits longer."""
 
+OUTCOME_S: Final = 2.0
+"""Longest wait for the end of an election that had begun when the switch was given up."""
+
 
 class MemberStore(Protocol):
     """The member's file. Every change is durable when it returns; calls block."""
@@ -66,8 +70,8 @@ class PairHost(Protocol):
     async def lead(self) -> None:
         """Recover transactions and state, serve clients, register. Raises ``MetaqError``."""
 
-    def move_gate(self, *, is_open: bool, reason: str) -> None:
-        """Take puts, or refuse them."""
+    def move_gate(self, *, is_open: bool, reason: str, hands_over: bool) -> None:
+        """Take puts, or refuse them; ``hands_over``: because the other member is being elected."""
 
     def member_follows(self) -> None:
         """Note that the other member follows: if it was the master before, it has given way by now."""
@@ -113,9 +117,9 @@ class PairDriver:
         self.elections = 0
         self._without_master_since_s: float | None = asyncio.get_running_loop().time()
         self._without_master_s = 0.0
-        self._switching: asyncio.Future[bool] | None = None
+        self._is_replaced = asyncio.Event()
         self._registered_boot: str | None = None
-        self._starts: dict[str, int] = {}
+        self._starts: dict[str, StreamOrigin] = {}
         self._starts_reported_s = 0.0
         self._carry_out: dict[type, Callable[[Any], None]] = {
             actions.RoleChanged: self._role_changed,
@@ -232,8 +236,8 @@ class PairDriver:
         self._starts_reported_s = now_s
         for stream in self._parts.streams.all():
             origin = stream.origin
-            if origin is not None and origin.start > self._starts.get(origin.name, 0):
-                self._starts[origin.name] = origin.start
+            if origin is not None and origin.start and origin != self._starts.get(origin.name):
+                self._starts[origin.name] = origin
                 self._feed(events.StreamTrimmed(origin.name, origin.start, origin.ordinal))
 
     # ---- roles
@@ -250,7 +254,8 @@ class PairDriver:
                 self._spawn(self._lead(), "pair: begin to serve")
         elif action.role is PairRole.FENCED:
             self._has_ended = True
-            self._end_switch(has_switched=self._leads)
+            if self._leads:
+                self._is_replaced.set()
             self._parts.host.end_leading(action.reason)  # first: sessions end without an answer
             self._parts.streams.fence(action.reason)
 
@@ -264,7 +269,7 @@ class PairDriver:
     def _gate_moved(self, action: actions.GateMoved) -> None:
         if not action.open and not action.keeps_waiting:
             self._parts.streams.refuse_waiting(action.reason)
-        self._parts.host.move_gate(is_open=action.open, reason=action.reason)
+        self._parts.host.move_gate(is_open=action.open, reason=action.reason, hands_over=action.keeps_waiting)
 
     def _move_readable_end(self, action: actions.MoveReadableEnd) -> None:
         stream = self._parts.streams.get(action.stream)
@@ -435,7 +440,8 @@ class PairDriver:
                 record = self.member.record
                 if record is not None and record.master != self._parts.identity.uuid:
                     entry = record.members.get(record.master)  # none if another member has taken its address
-                    if entry is not None and await self._links.is_refused(Address.parse(entry.address)):
+                    is_refused = entry is not None and await self._links.is_refused(Address.parse(entry.address))
+                    if is_refused and not self._incoming:  # it may have connected meanwhile
                         self._feed(events.MasterLost(record.master, "it refuses connections"))
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 1.5, ASK_S_MAX)
@@ -483,31 +489,29 @@ class PairDriver:
     # ---- operators
 
     @property
-    def switches(self) -> bool:
-        """Whether this master is handing over."""
-        return self._switching is not None
-
-    @property
     def links_trouble(self) -> str | None:
         """Why there is no connection to the other member."""
         return self._links.trouble
 
     async def switch(self) -> bool:
-        """Hand over to the other member; return whether that happened, within ``SWITCH_S``."""
-        if self._switching is None:
-            self._switching = asyncio.get_running_loop().create_future()
-            self._feed(events.SwitchAsked())
-        switching = self._switching
-        done, _ = await asyncio.wait([switching], timeout=SWITCH_S)
-        if not done:
-            self._end_switch(has_switched=False)
-            self._feed(events.SwitchExpired())
-        return await switching
+        """Hand over to the other member; return whether that happened. After ``SWITCH_S``, puts are taken again; an
+        election that has begun by then may be won for ``OUTCOME_S`` more.
+        """
+        if await self.hand_over():
+            return True
+        self._feed(events.SwitchExpired())
+        return await self._is_replaced_within(OUTCOME_S)
 
-    def _end_switch(self, *, has_switched: bool) -> None:
-        switching, self._switching = self._switching, None
-        if switching is not None and not switching.done():
-            switching.set_result(has_switched)
+    async def hand_over(self) -> bool:
+        """Hand over, and take no more puts; return whether the other member was elected within ``SWITCH_S``."""
+        self._feed(events.SwitchAsked())
+        return await self._is_replaced_within(SWITCH_S)
+
+    async def _is_replaced_within(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_replaced.wait()
+        return self._is_replaced.is_set()
 
     def leave(self) -> None:
         """Leave the set in sync, and stay outside until ``join``, or until the broker is restarted."""

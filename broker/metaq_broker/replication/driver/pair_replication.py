@@ -69,7 +69,7 @@ class PairReplication:
         self._files, self._data_paths = files, data_paths
         self.driver: PairDriver | None = None
         self._serves = False
-        self._gate_is_open, self._gate_reason = False, "this broker has not been elected"
+        self._gate_is_open, self._gate_reason, self._hands_over = False, "this broker has not been elected", False
         gate.slave = True
         self._settle_gate()
 
@@ -84,7 +84,7 @@ class PairReplication:
         if self.driver is None:
             return
         if self._serves and len(self.driver.member.in_sync) > 1:
-            await self.driver.switch()
+            await self.driver.hand_over()
         self._serves = False
         await self.driver.stop()
 
@@ -106,8 +106,8 @@ class PairReplication:
         self._serves = True
         self._settle_gate()
 
-    def move_gate(self, *, is_open: bool, reason: str) -> None:
-        self._gate_is_open, self._gate_reason = is_open, reason
+    def move_gate(self, *, is_open: bool, reason: str, hands_over: bool) -> None:
+        self._gate_is_open, self._gate_reason, self._hands_over = is_open, reason, hands_over
         self._settle_gate()
 
     def member_follows(self) -> None:
@@ -124,7 +124,7 @@ class PairReplication:
             self._gate.shut(NotMaster(f"{NOT_MASTER}{self._where}"))
         elif self._gate_is_open:
             self._gate.open()
-        elif self.driver is not None and self.driver.switches:
+        elif self._hands_over:
             self._gate.shut(NotMaster(f"{NOT_MASTER}{self._gate_reason}"))
         else:
             self._gate.shut(SlaveOutOfSync(f"{DISCONNECTED}{self._gate_reason} (minInSync)"))

@@ -3,6 +3,9 @@
 A byte is confirmed when it is durable here and at every other member of ``known`` and ``proposed``: the set that was
 read last, and all sets that may have been stored since. So whichever of these sets is the one in ZooKeeper, each of its
 members has every confirmed byte, and may lead.
+
+A member that lacks little is waited for before it is proposed. Otherwise, while clients put, it would never have every
+confirmed byte: the last ones are always on their way to it.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from metaq_broker.log.streams.facts import EpochStart, StreamFacts
 from metaq_broker.replication.pair.actions import CloseLink, GateMoved, MoveReadableEnd, SendRun
@@ -29,12 +33,16 @@ from metaq_broker.replication.pair.outbox import Outbox
 from metaq_broker.replication.pair.record import PairRecord
 from metaq_broker.replication.pair.streams import StreamState, agreed_end
 
+JOIN_BYTES: Final = 4 << 20
+"""A member outside the set that lacks no more bytes than these is waited for, so that it can join."""
+
 
 @dataclass(slots=True)
 class _Copy:
     """Another member, on one link: what it has durably, and what was sent, by stream.
 
     ``asked``: the incarnations in each ``BeginStreams`` without an answer; ``begun`` once the first one is answered.
+    ``has_stored``: its disk works; ``is_awaited``: it lacked little at some time; ``knows_ends``: it was told all ends.
     """
 
     link: int
@@ -42,6 +50,9 @@ class _Copy:
     boot: str = ""
     joins: bool = False
     begun: bool = False
+    has_stored: bool = False
+    is_awaited: bool = False
+    knows_ends: bool = False
     asked: deque[dict[str, str]] = field(default_factory=deque)
     stored: dict[str, int] = field(default_factory=dict)
     sent: dict[str, int] = field(default_factory=dict)
@@ -76,14 +87,16 @@ class Leading:
         """The record was read in a later version: no older proposal can be stored any more."""
         self.known, self.proposed = in_sync, frozenset()
         self._move_gate()
-        for name in self._logs:
-            self._advance(name)
+        self._advance_all()
 
-    def wanted(self, record: PairRecord) -> frozenset[str]:
-        """Return who should be in the set: this member, and whoever has everything that is confirmed."""
+    def wanted(self, record: PairRecord, heard: int | None) -> frozenset[str]:
+        """Return who should be in the set: this member, and whoever has everything that is confirmed.
+
+        ``heard``: the link whose message has just arrived.
+        """
         found = {self._uuid}
         for uuid, copy in self._members.items():
-            is_fit = self._has_lost_nothing(copy) if uuid in self.known else self._may_join(copy, record)
+            is_fit = self._has_lost_nothing(copy) if uuid in self.known else self._may_join(copy, record, heard)
             if copy.begun and copy.joins and is_fit:
                 found.add(uuid)
         return frozenset(found)
@@ -97,9 +110,12 @@ class Leading:
         """Wait for the members of a set that is about to be stored, until a later version of the record is read."""
         self.proposed |= in_sync
 
-    def _may_join(self, copy: _Copy, record: PairRecord) -> bool:
+    def _may_join(self, copy: _Copy, record: PairRecord, heard: int | None) -> bool:
+        """Who is waited for has what is confirmed, dead or alive: then it must just have said so."""
         entry = record.members.get(copy.uuid or "")
         is_registered = entry is not None and entry.boot == copy.boot
+        if copy.is_awaited and copy.link != heard:
+            return is_registered and all(copy.stored.get(name, -1) >= log.durable for name, log in self._logs.items())
         return is_registered and all(self._has(copy, name, -1) for name in self._logs)
 
     def _has_lost_nothing(self, copy: _Copy) -> bool:
@@ -109,8 +125,23 @@ class Leading:
     def _has(self, copy: _Copy, name: str, otherwise: int) -> bool:
         return copy.stored.get(name, otherwise) >= self._logs[name].confirmed
 
+    def await_the_near(self) -> None:
+        """Wait for members that may join and lack little, until they have joined or their connections end."""
+        for uuid, copy in self._members.items():
+            may_join = copy.begun and copy.joins and copy.has_stored and uuid not in self.known
+            if may_join and not copy.is_awaited and self._missing_bytes(copy) <= JOIN_BYTES:
+                copy.is_awaited = True
+
+    def _missing_bytes(self, copy: _Copy) -> int:
+        return sum(log.written - copy.stored.get(name, log.origin.start) for name, log in self._logs.items())
+
     def _waits_for(self) -> frozenset[str]:
-        return (self.known | self.proposed) - {self._uuid}
+        awaited = {uuid for uuid, copy in self._members.items() if copy.is_awaited}
+        return (self.known | self.proposed | awaited) - {self._uuid}
+
+    def _advance_all(self) -> None:
+        for name in self._logs:
+            self._advance(name)
 
     def _advance(self, name: str) -> None:
         log = self._logs[name]
@@ -175,6 +206,8 @@ class Leading:
         copy = self._links.pop(link, None)
         if copy is not None and copy.uuid is not None and self._members.get(copy.uuid) is copy:
             del self._members[copy.uuid]
+            if copy.is_awaited:
+                self._advance_all()
 
     def close_links(self, reason: str) -> None:
         for link in list(self._links):
@@ -217,20 +250,22 @@ class Leading:
         copy = self._links.get(link)
         if copy is None or message.epoch != self.epoch or message.stream not in copy.stored:
             return
+        copy.has_stored = True
         copy.stored[message.stream] = max(copy.stored[message.stream], message.end)
         if message.stream in self._logs:
             self._advance(message.stream)
             self._check_switch()
 
     def report_ends(self) -> None:
-        """Send the ends that have moved since the last call."""
+        """Send the ends that have moved since the last call; all of them on a new connection."""
         ends = {name: StreamEnds(log.origin.start, log.confirmed) for name, log in self._logs.items()}
         moved = {name: each for name, each in ends.items() if self._reported.get(name) != each}
         self._reported = ends
-        if moved:
-            for copy in self._members.values():
-                if copy.begun:
-                    self._outbox.send(copy.link, EndsMoved(self.epoch, moved))
+        for copy in self._members.values():
+            news = moved if copy.knows_ends else ends
+            if copy.begun and news:
+                copy.knows_ends = True
+                self._outbox.send(copy.link, EndsMoved(self.epoch, news))
 
     def _send_missing(self, copy: _Copy, name: str, log: StreamState) -> None:
         sent = copy.sent.get(name)
@@ -242,6 +277,9 @@ class Leading:
 
     def switch(self, to: str | None) -> None:
         """Take no puts, and let that member elect itself once it has everything; ``None``: go on as the master."""
+        asked = self._members.get(self.switching_to or "")
+        if asked is not None and self._was_asked_to_elect:
+            self._outbox.send(asked.link, ElectYourself(self.epoch, withdrawn=True))
         self.switching_to, self._was_asked_to_elect = to, False
         self._move_gate()
         self._check_switch()

@@ -314,10 +314,11 @@ class PairMember:
         self._pauses = True
         self._read()
 
-    def _decide(self) -> None:
+    def _decide(self, heard: int | None = None) -> None:
         """Change the record if something should be different. One change is under way at a time.
 
         After one that failed, the next one waits for a later version of the record, or for the next ``Tick``.
+        ``heard``: the link whose message has just arrived.
         """
         record = self.record
         if self._change_under_way or self._reading or self._pauses or self.role is PairRole.FENCED:
@@ -327,16 +328,16 @@ class PairMember:
         elif record is None:
             return
         elif self._leading is not None:
-            self._decide_set(record, self._leading)
+            self._decide_set(record, self._leading, heard)
         elif not self._is_master:
             self._decide_membership(record)
 
-    def _decide_set(self, record: PairRecord, leading: Leading) -> None:
+    def _decide_set(self, record: PairRecord, leading: Leading, heard: int | None) -> None:
         if self._outvoted_by > self.epoch and leading.switching_to is None:
             self._become_candidate(max(self._outvoted_by, self._promised) + 1, "a member has promised a later epoch")
             return
         self._hand_over_if_unfit(leading)
-        wanted = leading.wanted(record)
+        wanted = leading.wanted(record, heard)
         if not leading.known <= wanted:
             wanted &= leading.known  # one direction at a time: first without the lost ones
         if wanted != leading.known or self._in_doubt:
@@ -511,6 +512,8 @@ class PairMember:
                 self._following.begin(message)
             case RemoveStreams():
                 self._following.remove(message)
+            case ElectYourself(withdrawn=True):
+                self._lost_master = None
             case ElectYourself():
                 self._elect(self._following.master, "the master hands over")
 
@@ -529,7 +532,7 @@ class PairMember:
                     self._outvoted_by = max(self._outvoted_by, message.promised)
                     self._read()
         if not isinstance(message, RunStored) or leading.may_grow(link):
-            self._decide()
+            self._decide(link)
 
     def _greeted(self, link: int, hello: PairHello) -> None:
         if self._is_master and hello.master == self._identity.uuid:
@@ -611,6 +614,7 @@ class PairMember:
         self._ticks += 1
         if self._leading is not None:
             self._give_up_handing_over(self._leading)
+            self._leading.await_the_near()
         is_due = self.record is None or self._ticks % READ_TICKS == 0  # a watch may be lost
         if self._must_read or self._in_doubt or (is_due and not self._reading):
             self._read()
@@ -626,7 +630,7 @@ class PairMember:
                 self._read()
 
     def _switch_asked(self, event: events.SwitchAsked) -> None:
-        if self._leading is not None and not self._has_won:
+        if self._leading is not None and not self._has_won and self._leading.switching_to is None:
             self._leading.switch(next(iter(self._leading.others_in_sync()), None))
 
     def _switch_expired(self, event: events.SwitchExpired) -> None:

@@ -135,9 +135,13 @@ class EndsMoved:
 
 @dataclass(frozen=True, slots=True)
 class ElectYourself:
-    """A planned switch: the member has everything, and the master takes no puts until it has lost the election."""
+    """A planned switch: the member has everything, and the master takes no puts until it has lost the election.
+
+    ``withdrawn``: the master goes on, unless the election has begun.
+    """
 
     epoch: int
+    withdrawn: bool = False
 
 
 PairMessage = (

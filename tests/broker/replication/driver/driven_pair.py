@@ -47,7 +47,7 @@ class _Wire:
             if self._is_open and not self._network.is_cut:
                 self._on_message(content)
 
-        asyncio.get_running_loop().call_soon(arrive)
+        asyncio.get_running_loop().call_later(self._network.answer_s, arrive)
 
     def close(self) -> None:
         if self._is_open:
@@ -74,12 +74,13 @@ class _Incoming:
 
 
 class Network:
-    """Connects members by address. ``is_cut``: nothing arrives."""
+    """Connects members by address. ``is_cut``: nothing arrives. ``answer_s``: how long a member's answers take."""
 
     def __init__(self) -> None:
         self.members: dict[Address, Member] = {}
         self.wires: list[_Wire] = []
         self.is_cut = False
+        self.answer_s = 0.0
 
     async def open(self, address: Address, times: LinkTimes, on_message: OnMessage, on_lost: OnLost) -> _Wire:
         member = self.members.get(address)
@@ -145,7 +146,7 @@ class Member:
     async def lead(self) -> None:
         self.led += 1
 
-    def move_gate(self, *, is_open: bool, reason: str) -> None:
+    def move_gate(self, *, is_open: bool, reason: str, hands_over: bool) -> None:
         self.gates.append((is_open, reason))
 
     def member_follows(self) -> None:

@@ -54,6 +54,8 @@ class MemoryStore:
         self._server = server
         self._announced: tuple[str, LiveMember] | None = None
         self.callback: OnChange = lambda: None
+        self.is_cut = False
+        """This client alone cannot reach the server."""
 
     def connect(self) -> None:
         if self._announced is not None:
@@ -95,7 +97,7 @@ class MemoryStore:
         self._server.changed()
 
     def _check(self, *, write: bool = False) -> None:
-        if self._server.away:
+        if self._server.away or self.is_cut:
             raise StoreAway("the server is away")
         if write and self._server.read_only:
             raise StoreRefused("the server is read-only")

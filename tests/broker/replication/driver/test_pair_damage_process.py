@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from fix_broker import StartBroker, broker_command, wait_until
 from fix_zookeeper import ZooKeeperRoot
-from pair_processes import PairProcess, PairProcesses, put, stored
+from pair_processes import Load, PairProcess, PairProcesses, put, stored
 
 from metaq import MetaQ
 from metaq.errors import OffsetMoved
@@ -131,6 +131,25 @@ def test_a_damaged_lone_member_hands_over_and_is_healed(pair: PairProcesses) -> 
     pair.wait_in_sync()
     assert pair.master is other
     assert "trouble" not in damaged.stats()
+
+
+def test_puts_go_on_while_a_damaged_member_hands_over(pair: PairProcesses) -> None:
+    pair.start()
+    put(pair, range(20))
+    damaged = pair.master
+    other = pair.other(damaged)
+    other.kill()
+    put(pair, range(20, 30))
+    damaged.kill()
+    flip_a_body(damaged)
+    damaged.start()
+    pair.wait_master(damaged)
+    with Load(pair.brokers) as load:
+        load.wait_for_more()
+        other.start()
+        pair.wait_master(other)
+        load.wait_for_more()
+    assert load.errors == []
 
 
 def said_by(*arguments: object) -> str:

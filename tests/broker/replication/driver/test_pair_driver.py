@@ -171,6 +171,90 @@ def test_a_planned_switch(run: Run) -> None:
     run(test)
 
 
+def test_a_switch_that_was_given_up_does_not_happen_later(run: Run) -> None:
+    """The slave could not read the record when it was asked to stand for election."""
+
+    async def test(pair: DrivenPair) -> None:
+        old, new = pair.master, pair.slave
+        new.store.is_cut = True
+        assert not await old.driver.switch()
+        assert old.gates[-1] == (True, "in sync")
+        new.store.is_cut = False
+        await pair.until(lambda: new.driver.store_trouble is None)
+        old.put(b"one")
+        await old.acknowledged(1)
+        assert (old.role, new.role) == (PairRole.MASTER, PairRole.IN_SYNC)
+
+    run(test)
+
+
+def test_an_election_that_has_begun_when_a_switch_is_given_up_counts(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record is changed just too late."""
+
+    async def test(pair: DrivenPair) -> None:
+        old, new = pair.master, pair.slave
+        change, has_expired = new.store.compare_and_set, asyncio.Event()
+
+        async def late(version: int | None, content: bytes) -> object:
+            await has_expired.wait()
+            return await change(version, content)
+
+        monkeypatch.setattr(new.store, "compare_and_set", late)
+        pair.network.answer_s = 0.5  # that it follows no more is heard later than that it has won
+        switch = asyncio.create_task(old.driver.switch())
+        await pair.until(lambda: old.gates[-1] == (True, "in sync") and len(old.gates) > 2)
+        has_expired.set()
+        assert await switch
+        await pair.until(lambda: new.role is PairRole.MASTER)
+
+    run(test)
+
+
+def test_a_member_joins_while_clients_put_and_its_answers_take_long(run: Run) -> None:
+    async def test(pair: DrivenPair) -> None:
+        master, slave = pair.master, pair.slave
+        await slave.kill()
+        await pair.until(lambda: pair.in_sync == {master.name})
+        pair.network.answer_s = 0.2
+
+        async def puts() -> None:
+            while True:
+                master.put(b"one of many")
+                await asyncio.sleep(0.001)
+
+        clients = asyncio.create_task(puts())
+        await slave.start()
+        await pair.until(lambda: pair.in_sync == {"a", "b"})
+        clients.cancel()
+
+    run(test)
+
+
+def test_what_retention_removes_of_a_topic_that_was_made_anew_is_removed_at_both(run: Run) -> None:
+    """The new topic begins at 0, before the start that the old one had."""
+
+    async def test(pair: DrivenPair) -> None:
+        master, slave = pair.master, pair.slave
+        disk = master.disk
+        disk.maintenance.deleted = disk.streams.deleted
+        for messages in (60, 30):
+            for number in range(messages):
+                master.put(b"%d" % number)
+            await pair.until(lambda: len(slave.disk.bodies()) == len(disk.bodies()) == messages)  # noqa: B023
+            log = disk.stores.get("t", 0)
+            assert log is not None
+            await disk.retention.remove_before(log, log.active.start)
+            assert log.start_offset > 0
+            await pair.until(lambda: slave.disk.bodies() == disk.bodies())
+            if messages == 60:
+                await disk.maintenance.delete("t", [0], force=True)
+                await pair.until(lambda: slave.disk.bodies() == [])
+
+    run(test)
+
+
 def test_a_member_leaves_and_joins(run: Run) -> None:
     async def test(pair: DrivenPair) -> None:
         slave = pair.slave

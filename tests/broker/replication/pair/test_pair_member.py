@@ -9,6 +9,7 @@ from metaq_broker.log.streams.facts import EpochStart, StreamOrigin
 from metaq_broker.replication.pair import actions, events
 from metaq_broker.replication.pair.actions import PairRole
 from metaq_broker.replication.pair.events import ChangeOutcome
+from metaq_broker.replication.pair.leading import JOIN_BYTES
 from metaq_broker.replication.pair.member import HAND_OVER_AGAIN_TICKS, PairSettings
 from metaq_broker.replication.pair.messages import (
     BeginStreams,
@@ -292,6 +293,76 @@ class TestAcknowledging:
         assert steps.one(actions.ChangeRecord).record.in_sync == {"a", "b"}
 
 
+def lagging(steps: Steps, behind: int = 10, boot: str = "1") -> Steps:
+    """Member ``b`` follows, and has stored something; clients have put so many bytes more."""
+    steps.feed(events.BytesSynced(T, 5)).welcomed_by("b", 0, boot=boot)
+    steps.hears(StreamsBegun(2, {T: 0})).hears(RunStored(2, T, 4))
+    assert steps.all(actions.ChangeRecord) == []
+    return steps.feed(events.BytesSynced(T, 4 + behind))
+
+
+class TestJoiningUnderLoad:
+    """Clients put all the time, and a run takes a while to the other member and back: it never has the last one."""
+
+    def test_a_member_that_lacks_little_is_waited_for_until_it_is_in_the_set(self) -> None:
+        steps = lagging(master())
+        assert steps.one(actions.MoveReadableEnd).end == 14, "the others need not wait for it yet"
+        steps.feed(events.Tick(), events.RecordRead(record(2, "a", "a"), 1), events.BytesSynced(T, 24))
+        assert steps.all(actions.MoveReadableEnd) == []
+        steps.hears(RunStored(2, T, 14))
+        assert steps.one(actions.ChangeRecord).record.in_sync == {"a", "b"}
+        steps.changed(2).feed(events.BytesSynced(T, 34))
+        assert steps.hears(RunStored(2, T, 24)).one(actions.MoveReadableEnd).end == 24
+
+    def test_one_of_several_streams_is_always_behind(self) -> None:
+        steps = master().feed(events.StreamAdded(facts(0, name="u-0")))
+        steps.feed(events.BytesSynced(T, 1), events.BytesSynced("u-0", 1)).welcomed_by("b", 0)
+        changes = steps.hears(StreamsBegun(2, {T: 0, "u-0": 0})).all(actions.ChangeRecord)
+        for end in range(2, 20):
+            steps.feed(events.Tick(), events.RecordRead(record(2, "a", "a"), 1), events.BytesSynced(T, end))
+            changes += steps.hears(RunStored(2, "u-0", end - 1)).all(actions.ChangeRecord)
+            steps.feed(events.BytesSynced("u-0", end))
+            changes += steps.hears(RunStored(2, T, end)).all(actions.ChangeRecord)
+        assert [change.record.in_sync for change in changes] == [{"a", "b"}]
+
+    def test_who_is_waited_for_joins_when_it_says_that_it_has_everything(self) -> None:
+        """I8: before that, it may be dead, and its disk put back."""
+        steps = lagging(master(), boot="2").feed(events.Tick(), events.BytesSynced(T, 24))
+        assert steps.hears(RunStored(2, T, 14)).all(actions.ChangeRecord) == [], "it is not registered yet"
+        assert steps.reads(record(2, "a", "a", b="2"), 2).all(actions.ChangeRecord) == []
+        assert steps.hears(RunStored(2, T, 24)).one(actions.ChangeRecord).record.in_sync == {"a", "b"}
+
+    def test_its_lost_connection_ends_the_wait_at_once(self) -> None:
+        """It was not proposed, so no record can have it."""
+        steps = lagging(master()).feed(events.Tick(), events.BytesSynced(T, 24))
+        assert steps.all(actions.MoveReadableEnd) == []
+        assert steps.feed(events.LinkDown(LINK, "reset")).one(actions.MoveReadableEnd).end == 24
+
+    def test_who_lacks_much_is_not_waited_for(self) -> None:
+        steps = lagging(master(), JOIN_BYTES + 1).feed(events.Tick(), events.BytesSynced(T, JOIN_BYTES + 10))
+        assert steps.one(actions.MoveReadableEnd).end == JOIN_BYTES + 10
+
+    def test_who_has_stored_nothing_yet_is_not_waited_for(self) -> None:
+        """Its disk may hang: it would be waited for anew with each of its connections."""
+        steps = master().feed(events.BytesSynced(T, 5)).welcomed_by("b", 0).hears(StreamsBegun(2, {T: 0}))
+        assert steps.feed(events.Tick(), events.BytesSynced(T, 9)).one(actions.MoveReadableEnd).end == 9
+
+    def test_who_has_left_is_not_waited_for(self) -> None:
+        steps = master().feed(events.BytesSynced(T, 5), events.LinkUp(LINK))
+        steps.hears(PairWelcome(2, "b", "1", {T: facts(0, (2, 0))}, joins=False)).hears(StreamsBegun(2, {T: 0}))
+        steps.hears(RunStored(2, T, 5)).feed(events.Tick(), events.BytesSynced(T, 9))
+        assert steps.one(actions.MoveReadableEnd).end == 9
+
+
+class TestEnds:
+    def test_who_was_away_is_told_where_streams_begin(self) -> None:
+        """Nothing has moved since it is there: it removes what retention has removed meanwhile."""
+        steps = master(end=40).feed(events.StreamTrimmed(T, 20, 2), events.Tick())
+        assert steps.welcomed_by("b", 40).hears(StreamsBegun(2, {T: 40})).changed(2).sent() == []
+        assert steps.feed(events.Tick()).sent() == [EndsMoved(2, {T: StreamEnds(20, 40)})]
+        assert steps.feed(events.Tick()).sent() == []
+
+
 class TestFollowing:
     def test_a_welcome_waits_for_the_promise(self) -> None:
         steps = Steps(uuid="b", promised=1, seen=1).reads(record(1, "a", "ab"), 5)
@@ -509,6 +580,21 @@ class TestOperators:
         assert steps.hears(RunStored(2, T, 10)).sent() == [ElectYourself(2)]
         assert steps.hears(PairRefused(3)).feed(events.Tick()).all(actions.StorePromise) == [], "it lets the other win"
         assert steps.feed(events.SwitchExpired()).one(actions.GateMoved).open is True
+
+    def test_a_switch_that_is_given_up_is_withdrawn(self) -> None:
+        steps = grown(master()).changed(2).feed(events.SwitchAsked())
+        assert steps.sent() == [ElectYourself(2)]
+        assert steps.feed(events.SwitchExpired()).sent() == [ElectYourself(2, withdrawn=True)]
+
+    def test_who_could_not_read_the_record_in_time_is_not_elected_later(self) -> None:
+        steps = slave().hears(ElectYourself(1)).feed(events.RecordUnreadable("away"))
+        steps.hears(ElectYourself(1, withdrawn=True)).feed(events.Tick()).reads(record(1, "a", "ab"), 5)
+        assert (steps.member.role, steps.all(actions.StorePromise)) == (PairRole.IN_SYNC, [])
+
+    def test_an_election_that_has_begun_goes_on(self) -> None:
+        steps = slave().hears(ElectYourself(1)).reads(record(1, "a", "ab"), 5)
+        steps.hears(ElectYourself(1, withdrawn=True)).feed(events.Tick())
+        assert steps.member.role is PairRole.CANDIDATE
 
     def test_a_member_that_is_lost_in_a_switch_acknowledges_nothing(self) -> None:
         steps = grown(master(min_in_sync=2)).changed(2).feed(events.BytesSynced(T, 10), events.SwitchAsked())
