@@ -83,7 +83,7 @@ from metaq_broker.transactions.recovery import JournalIncomplete
 
 if TYPE_CHECKING:
     from metaq_broker.operate.registration.registration import Registration
-    from metaq_broker.rocketmq.front_end import FrontEnd, Prepared
+    from metaq_broker.rocketmq.front_end import FrontEnd, ReadyToServe
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class Broker:
         self.reloader: Reloader | None = None
         self._registration: Registration | None = None
         self.rocketmq: FrontEnd | None = None
-        self._prepared: Prepared | None = None
+        self._prepared: ReadyToServe | None = None
         self.console: ConsoleProcess | None = None
         """The process that serves HTTP; ``None``: it is not configured."""
         self._server: Server | None = None

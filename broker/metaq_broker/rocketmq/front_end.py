@@ -61,7 +61,7 @@ FREE_PORTS_TRIED: Final = 20
 """Ports that are tried, if any port is acceptable, until the one two below is free, too."""
 
 
-class Prepared(NamedTuple):
+class ReadyToServe(NamedTuple):
     """What a member of a pair has from its start on, and serves with once it is elected: it must not find out only then
     that it cannot. Connections to the ``listeners`` are refused until then.
     """
@@ -78,7 +78,7 @@ class Prepared(NamedTuple):
 class FrontEnd:
     """The front end. Made by ``open``."""
 
-    def __init__(self, parts: FrontEndParts, config: RocketmqConfig, prepared: Prepared, *, serves: bool) -> None:
+    def __init__(self, parts: FrontEndParts, config: RocketmqConfig, prepared: ReadyToServe, *, serves: bool) -> None:
         self._parts, self._config, self._listeners = parts, config, prepared.listeners
         system = parts.config.system
         port = int(self._listeners[0].getsockname()[1])
@@ -105,7 +105,7 @@ class FrontEnd:
 
     @classmethod
     def open(
-        cls, parts: FrontEndParts, config: RocketmqConfig, *, serves: bool, prepared: Prepared | None = None
+        cls, parts: FrontEndParts, config: RocketmqConfig, *, serves: bool, prepared: ReadyToServe | None = None
     ) -> Self:
         """Bind the port, unless that was ``prepared``, and read the state (blocking; on the event loop).
 
@@ -116,7 +116,7 @@ class FrontEnd:
             ConfigError: The file of key-value pairs cannot be used.
         """
         if prepared is None:
-            prepared = Prepared(_bind(parts.config.system.bind_address, config))
+            prepared = ReadyToServe(_bind(parts.config.system.bind_address, config))
         with _closed_if_unusable(prepared.listeners):
             return cls(parts, config, prepared, serves=serves)
 
@@ -279,7 +279,7 @@ class FrontEnd:
         return self._part.needed_from(topic, partition)
 
 
-def prepare(files: Files, broker: BrokerConfig, config: RocketmqConfig) -> Prepared:
+def prepare(files: Files, broker: BrokerConfig, config: RocketmqConfig) -> ReadyToServe:
     """Bind the port and read the accounts (blocking).
 
     Raises:
@@ -288,7 +288,7 @@ def prepare(files: Files, broker: BrokerConfig, config: RocketmqConfig) -> Prepa
     listeners = _bind(broker.system.bind_address, config)
     with _closed_if_unusable(listeners):
         accounts = AccountsFile(files, Path(config.accounts_file)) if config.accounts else None
-        return Prepared(listeners, accounts, config.metaq_accounts)
+        return ReadyToServe(listeners, accounts, config.metaq_accounts)
 
 
 @contextmanager
