@@ -213,11 +213,13 @@ class ClusterQuestions:
         return Page(rows=tuple(rows), start=start, total=total)
 
     async def resend(self, group: str, numbers: Sequence[str], topic: str | None) -> list[ResendResult]:
-        """Send dead letters again; each has a result."""
-        within_s = self._within_s * 0.9
-        return await self._change(
-            lambda: self.system.resend(group, numbers, topic, within_s), f"resend of dead letters of group {group!r}"
+        """Send dead letters again; each has a result. One that is named twice is sent once."""
+        within_s, once = self._within_s * 0.9, list(dict.fromkeys(numbers))
+        found = await self._change(
+            lambda: self.system.resend(group, once, topic, within_s), f"resend of dead letters of group {group!r}"
         )
+        results = dict(zip(once, found, strict=True))
+        return [results[number] for number in numbers]
 
     async def scan(self, request: ScanRequest) -> Scan:
         """Run a scan to its end, and return it. It is stopped if the caller is cancelled.
