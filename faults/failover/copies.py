@@ -131,15 +131,19 @@ class SparkCopies:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._reader.join()
 
     def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdin is not None
         assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith(query.ENDED):
-                self.ended.append(line.removeprefix(query.ENDED).strip())
-            elif line.strip() == query.DRAINED:
-                self._drained.put(None)
+        with process.stdout as lines:
+            for line in lines:
+                if line.startswith(query.ENDED):
+                    self.ended.append(line.removeprefix(query.ENDED).strip())
+                elif line.strip() == query.DRAINED:
+                    self._drained.put(None)
         status = process.wait()
         if not self._stopping:
+            process.stdin.close()
             self.ended.append(f"the driver has ended with status {status}")
             self.start()

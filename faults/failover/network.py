@@ -13,6 +13,7 @@ from typing import Final
 
 NOWHERE: Final = "02:00:00:00:fa:11"
 _PREFIX_LENGTH: Final = 24
+_SUBNETS: Final = 200
 
 
 def available() -> bool:
@@ -30,13 +31,19 @@ def _ip(*arguments: str, namespace: str | None = None) -> None:
     subprocess.run(["ip", *within, *arguments], check=True, capture_output=True)
 
 
-class Host:
-    """One namespace; ``address`` is its IP address."""
+def _free_subnet() -> str:
+    """Return the first three numbers of addresses that no network of this machine has."""
+    used = subprocess.run(["ip", "-4", "-o", "addr"], capture_output=True, text=True, check=True).stdout
+    first = os.getpid() % _SUBNETS
+    numbers = [*range(first, _SUBNETS), *range(first)]
+    return next(subnet for number in numbers if f" {(subnet := f'10.231.{number}')}." not in used)
 
-    def __init__(self, name: str, address: str) -> None:
-        self.name, self.address = name, address
-        self.port = f"{name[-8:]}o"
-        """Its end at the bridge."""
+
+class Host:
+    """One namespace; ``address`` is its IP address, ``port`` its end at the bridge."""
+
+    def __init__(self, name: str, address: str, port: str) -> None:
+        self.name, self.address, self.port = name, address, port
 
     @property
     def command(self) -> Sequence[str]:
@@ -45,14 +52,15 @@ class Host:
 
 
 class Network:
-    """A bridge with this process and the hosts ``names``; a context manager."""
+    """A bridge with this process and the hosts ``names``; a context manager. One of a process at a time."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        number = os.getpid() % 200
-        self._bridge = f"mqb{number}"
-        self.own_address = f"10.231.{number}.1"
+        process, subnet = os.getpid(), _free_subnet()
+        self._bridge = f"mqb{process}"
+        self.own_address = f"{subnet}.1"
         self.hosts = {
-            name: Host(f"mq{number}-{name}", f"10.231.{number}.{place}") for place, name in enumerate(names, 2)
+            name: Host(f"mq{process}-{name}", f"{subnet}.{place}", f"mqp{process}-{place}")
+            for place, name in enumerate(names, 2)
         }
 
     def __enter__(self) -> Network:

@@ -93,10 +93,9 @@ def test_a_program_that_is_stopped_leaves_nothing_behind(number: signal.Signals,
                 os.kill(process.pid, number)
         assert process.wait() == 128 + number, said
     assert said[-1] == f"failover: stopped by {number.name}\n"
-    network = process.pid % 200
     spaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
-    assert f"mq{network}-" not in spaces
-    assert not Path(f"/sys/class/net/mqb{network}").exists()
+    assert f"mq{process.pid}-" not in spaces
+    assert not Path(f"/sys/class/net/mqb{process.pid}").exists()
     assert str(tmp_path) not in Path("/proc/mounts").read_text()
     assert not [pid for pid in Path("/proc").glob("[0-9]*") if str(tmp_path).encode() in command_line(pid)]
 
