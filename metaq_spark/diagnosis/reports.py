@@ -9,12 +9,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 from metaq_spark.diagnosis.evidence import QueryRun, QueryStatus, Reports, SourceReport, Trigger
 from metaq_spark.diagnosis.progress import Event, began_ms, ended_ms, this_machine, time_ms
 from metaq_spark.errors import CheckpointError
 from metaq_spark.offsets import Progress, read_progress
+
+STATE_NUMBERS: Final = (
+    "allUpdatesTimeMs",
+    "commitTimeMs",
+    "memoryUsedBytes",
+    "numRowsDroppedByWatermark",
+    "numRowsRemoved",
+    "numRowsTotal",
+    "numShufflePartitions",
+)
+"""What the rules read of a stateful operator's report."""
 
 
 def read_reports(events: Iterable[Event], query_id: str | None, now_ms: int) -> Reports | None:
@@ -53,7 +64,7 @@ def _runs(events: Sequence[Event]) -> list[QueryRun]:
         run = replace(run, alive_ms=max(run.alive_ms, at_ms))
         match event["event"]:
             case "started":
-                run = replace(run, started_ms=at_ms, name=event.get("name"), driver=event.get("driver") or {})
+                run = replace(run, started_ms=at_ms, name=event.get("name"), driver=_mapping(event.get("driver")))
             case "terminated":
                 run = replace(run, ended_ms=at_ms, error=event.get("exception"), error_class=event.get("errorClass"))
             case "status":
@@ -140,7 +151,7 @@ def _trigger(event: Event) -> Trigger | None:
             processed_rows_per_s=_number(tree.get("processedRowsPerSecond")),
             phases_ms={name: int(ms) for name, ms in (tree.get("durationMs") or {}).items()},
             sources=tuple(_source(source) for source in tree.get("sources") or ()),
-            states=tuple(tree.get("stateOperators") or ()),
+            states=tuple(map(_state, tree.get("stateOperators") or ())),
             watermark_ms=_time(tree, "watermark"),
             event_time_max_ms=_time(tree, "max"),
             rows_out=(tree.get("sink") or {}).get("numOutputRows"),
@@ -148,6 +159,20 @@ def _trigger(event: Event) -> Trigger | None:
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
+
+
+def _state(tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the report of a stateful operator.
+
+    Raises:
+        AttributeError, TypeError, ValueError: It is none.
+    """
+    numbers = {name: int(tree.get(name) or 0) for name in STATE_NUMBERS}
+    return {**tree, **numbers, "customMetrics": _mapping(tree.get("customMetrics"))}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _number(value: object) -> float:

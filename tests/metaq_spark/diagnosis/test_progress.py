@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from metaq_spark.diagnosis.progress import KEPT, EventsUnreadable, ProgressLog, newest, read_events
+from metaq_spark.diagnosis.reports import read_reports
 
 REPORT: dict[str, Any] = {
     "id": "q",
@@ -123,3 +124,19 @@ def test_a_log_keeps_so_many_bytes_and_that_a_run_began() -> None:
     assert len(json.dumps(kept)) < 6000
     log.add(event("progress", 100, progress={**REPORT, "sources": ["x" * 9000]}))
     assert [one["at_ms"] for one in log.events("q")] == [100]
+
+
+@pytest.mark.parametrize("driver", ["host", 5, ["host"]])
+def test_a_driver_that_is_no_object_is_unknown(driver: Any) -> None:
+    reports = read_reports([event("started", BEGAN_MS, driver=driver)], "q", BEGAN_MS)
+    assert reports is not None
+    assert [run.driver for run in reports.runs] == [{}]
+
+
+@pytest.mark.parametrize("state", [5, "state", {"numRowsTotal": "many"}, {"memoryUsedBytes": [1]}])
+def test_a_report_with_a_malformed_state_is_left_out(state: Any) -> None:
+    malformed = event("progress", BEGAN_MS + 500, progress={**REPORT, "stateOperators": [state]})
+    good = event("progress", BEGAN_MS + 500, progress={**REPORT, "stateOperators": [{"numRowsTotal": 2}]})
+    reports = read_reports([malformed, good], "q", BEGAN_MS)
+    assert reports is not None
+    assert [[one["numRowsTotal"] for one in trigger.states] for trigger in reports.triggers] == [[2]]
