@@ -69,6 +69,7 @@ class Leading:
         self.proposed: frozenset[str] = frozenset()
         self.switching_to: str | None = None
         self._was_asked_to_elect = False
+        self._ends_to_wait_for: dict[str, int] = {}
         self._gate: GateMoved | None = None
         self._links: dict[int, _Copy] = {}
         self._members: dict[str, _Copy] = {}
@@ -276,11 +277,16 @@ class Leading:
     # ---- a planned switch
 
     def switch(self, to: str | None) -> None:
-        """Take no puts, and let that member elect itself once it has everything; ``None``: go on as the master."""
+        """Take no puts, and let that member elect itself once it has what was written by now; ``None``: go on as the
+        master.
+
+        Offsets of groups and the journal are written meanwhile, and the end of the journal need not be synced here.
+        """
         asked = self._members.get(self.switching_to or "")
         if asked is not None and self._was_asked_to_elect:
             self._outbox.send(asked.link, ElectYourself(self.epoch, withdrawn=True))
         self.switching_to, self._was_asked_to_elect = to, False
+        self._ends_to_wait_for = {name: log.written for name, log in self._logs.items()}
         self._move_gate()
         self._check_switch()
 
@@ -291,8 +297,7 @@ class Leading:
         if self.switching_to is None or self._was_asked_to_elect:
             return
         copy = self._members.get(self.switching_to)
-        if copy is not None and all(
-            log.durable == log.written == copy.stored.get(name) for name, log in self._logs.items()
-        ):
+        ends = [(name, end) for name, end in self._ends_to_wait_for.items() if name in self._logs]
+        if copy is not None and all(copy.stored.get(name, -1) >= end for name, end in ends):
             self._was_asked_to_elect = True
             self._outbox.send(copy.link, ElectYourself(self.epoch))

@@ -581,6 +581,13 @@ class TestOperators:
         assert steps.hears(PairRefused(3)).feed(events.Tick()).all(actions.StorePromise) == [], "it lets the other win"
         assert steps.feed(events.SwitchExpired()).one(actions.GateMoved).open is True
 
+    def test_a_switch_waits_only_for_what_was_written_before(self) -> None:
+        """Offsets of groups and the journal are written all the time, and nobody may wait for a sync of the journal."""
+        steps = grown(master()).changed(2).feed(events.BytesWritten(T, 10), events.SwitchAsked())
+        steps.feed(events.BytesWritten(T, 30))
+        assert steps.sent() == []
+        assert steps.hears(RunStored(2, T, 10)).sent() == [ElectYourself(2)]
+
     def test_a_switch_that_is_given_up_is_withdrawn(self) -> None:
         steps = grown(master()).changed(2).feed(events.SwitchAsked())
         assert steps.sent() == [ElectYourself(2)]
