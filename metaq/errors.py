@@ -9,7 +9,7 @@
     │   └── NotPairMaster      ... was given up: another member of the pair is its master
     ├── DeadlineExceeded       no answer in time                        (retryable)
     ├── TooManyInFlight        the limit of pending requests is reached (retryable)
-    ├── BrokerError            the broker answered with an error code   (retryable for 503)
+    ├── BrokerError            the broker answered with an error code   (retryable for 503, and while its disk is full)
     │   └── TransactionError   ... about a transaction; carries the XA code
     ├── SendFailed             messages of a producer were not all acknowledged (retryable as its cause)
     ├── WindowFull             a message does not fit into a producer's window (retryable)
@@ -37,7 +37,13 @@ Every error has the values in its sentence as fields and can be pickled (Spark s
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from metaq.statuses import STATUSES
+
+_DISK_FULL: Final = re.compile("disk is (?:nearly )?full|No space left on device|Disk quota exceeded")
+"""In the text of a refusal: the broker takes messages again when its disk has space."""
 
 
 class MetaqError(Exception):
@@ -45,7 +51,7 @@ class MetaqError(Exception):
 
     retryable = False
     away = False
-    """Whether a server is unreachable: it may be restarting, and is worth waiting for."""
+    """Whether a server is unreachable, or takes no messages until its disk has space: it is worth waiting for."""
     electing = False
     """Whether a broker is known to the cluster and has no master now: an election or a restart may be under way."""
 
@@ -160,9 +166,14 @@ class BrokerError(MetaqError):
 
     @property
     def retryable(self) -> bool:  # type: ignore[override]
-        """Whether the row of the code says so, as for 503: no thread is free."""
+        """Whether the row of the code says so, as for 503: no thread is free; or the disk is full."""
         status = STATUSES.get(self.code)
-        return status is not None and status.retryable
+        return self.away or (status is not None and status.retryable)
+
+    @property
+    def away(self) -> bool:  # type: ignore[override]
+        """Whether the broker refuses messages only until its disk has space."""
+        return _DISK_FULL.search(self.text) is not None
 
     def __str__(self) -> str:
         status = STATUSES.get(self.code)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pyspark.sql.types import DataType
 
-from metaq.errors import DeadlineExceeded, MetaqError
+from metaq.errors import BrokerError, DeadlineExceeded, MetaqError
 from metaq.model import Partition
 from metaq.net.retry import RetryPolicy
 from metaq.net.tls import TlsSettings
@@ -71,7 +71,8 @@ class ConnectionOptions(ABC):
         "brokerWaitMs", values.wait_ms,
         {Use.BATCH_READ: "0", Use.STREAM_READ: "10m", Use.BATCH_WRITE: "0", Use.STREAM_WRITE: "10m"}, ANY,
         "How long, beyond `retries`, a broker that cannot be reached is waited for: by a stream's planning, by tasks "
-        "under way, and by what begins and ends a micro-batch of a sink. What a query does first does not wait: the "
+        "under way, and by what begins and ends a micro-batch of a sink; tasks that write to MetaQ wait so long for a "
+        "broker whose disk is full, too. What a query does first does not wait: the "
         "first look of a run, and batch 0 of a write. They wait for `requestTimeoutMs` for a broker that the cluster "
         "knows and that has no master at the moment.",
     )
@@ -143,6 +144,8 @@ class ConnectionOptions(ABC):
         tried += f"; brokers are found by {self.found_by}"
         if isinstance(error, DeadlineExceeded):
             return f"{tried}. If the broker is only slow, raise the option requestTimeoutMs ({self.request_timeout_ms})"
+        if isinstance(error, BrokerError):
+            return f"{tried}. Make space on the broker's disk"
         return f"{tried}. Start the broker; if it takes longer to come back, raise the option brokerWaitMs"
 
     @property

@@ -15,15 +15,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from metaq.backends.metaq.puts import Receipt, block_commands, parse_receipt, takes_blocks
 from metaq.backends.metaq.session import OUTSTANDING_MAX, Session
-from metaq.errors import ConnectionFailed, DeadlineExceeded, ExtensionMissing, MetaqError
+from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, ExtensionMissing, MetaqError
 from metaq.model import Buffer, TransactionId
 from metaq.net.retry import DEFAULT_POLICY, Attempts, RetryPolicy
-from metaq.protocols.text.commands import Put, PutBatch
+from metaq.protocols.text.commands import Put, PutBatch, Result
 from metaq.protocols.text.extensions import EXT_PUT_BATCH
 
 PENDING_BYTES_MAX: Final = 16 << 20
@@ -163,6 +164,16 @@ class BatchWriter:
             self._receipts.append(receipt)
         self._attempts.progressed()
 
+    def _has_accepted_a_later_one(self) -> bool:
+        """Return whether a block behind the refused one is stored: then a repetition would change the order."""
+        with suppress(ConnectionFailed, DeadlineExceeded):  # it is unknown, as after every lost connection
+            for unit in self._pending:
+                if unit is not self._pending[0] and unit.opaque is not None:
+                    reply, unit.opaque = self._session.wait(unit.opaque), None
+                    if isinstance(reply, Result) and reply.code == 200:
+                        return True
+        return False
+
     def _until_done(self, step: Callable[[], _T]) -> _T:
         """Run ``step``, reconnecting as often as the policy allows."""
         if self._failure is not None:
@@ -171,7 +182,9 @@ class BatchWriter:
             while True:
                 try:
                     return step()
-                except (ConnectionFailed, DeadlineExceeded) as error:
+                except (ConnectionFailed, DeadlineExceeded, BrokerError) as error:
+                    if isinstance(error, BrokerError) and (not error.away or self._has_accepted_a_later_one()):
+                        raise
                     self._attempts.recover(self._session, error)
                 for unit in self._pending:
                     unit.opaque = None

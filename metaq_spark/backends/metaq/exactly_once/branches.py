@@ -209,13 +209,12 @@ class BrokerBranches:
                 if self._is_interrupted:
                     self._put_again()
                 return step()
-            except BrokerError as error:
-                if _UNKNOWN in error.text:
-                    raise BranchLost(error.address, error.text) from error
-                raise
             except MetaqError as error:
+                if isinstance(error, BrokerError) and _UNKNOWN in error.text:
+                    raise BranchLost(error.address, error.text) from error
                 if not error.away:
                     raise
+                self._session.close(str(error))  # a full disk has not closed it; the other answers are not wanted
                 self._is_interrupted = True
                 attempts.recover(self._session, error)
 

@@ -197,6 +197,51 @@ def test_a_refusal_is_raised_at_once_and_ever_after(extensions: frozenset[str]) 
     assert session.clock.slept_s == []  # type: ignore[attr-defined]
 
 
+class FullDisk(MemoryBroker):
+    """Refuses so many puts."""
+
+    refusals = 0
+
+    def answer(self, command: Command) -> Reply | None:
+        if isinstance(command, Put | PutBatch) and self.refusals:
+            self.refusals -= 1
+            return Result(500, "Put message to t-0 failed.Detail:disk is full: no space is left in /d", command.opaque)
+        return super().answer(command)
+
+
+@pytest.mark.parametrize("extensions", [JAVA, MPUT])
+@pytest.mark.parametrize(("refusals", "wait_s"), [(3, 0.0), (9, 600.0)])
+def test_a_full_disk_is_waited_for(extensions: frozenset[str], refusals: int, wait_s: float) -> None:
+    broker = FullDisk({"t": 1}, extensions=extensions)
+    broker.refusals = refusals
+    writer = BatchWriter(memory_session(broker), "t", policy=RetryPolicy(3, wait_s=wait_s))
+    for name in "abc":
+        writer.write(0, *block(name))
+    writer.flush()
+    assert stored(broker) == ["a", "b", "c"]
+
+
+def test_what_was_stored_behind_a_full_disk_is_not_overtaken() -> None:
+    broker = FullDisk({"t": 1}, extensions=MPUT)
+    broker.refusals = 2
+    writer = BatchWriter(memory_session(broker), "t", policy=RetryPolicy(2))
+    for name in "abc":
+        writer.write(0, *block(name))
+    with pytest.raises(BrokerError, match="disk is full"):
+        writer.flush()
+    assert stored(broker) == ["c"]
+
+
+def test_a_disk_that_stays_full_is_refused_in_the_end() -> None:
+    broker = FullDisk({"t": 1}, extensions=MPUT)
+    broker.refusals = 99
+    writer = BatchWriter(memory_session(broker), "t", policy=RetryPolicy(2))
+    writer.write(0, *block("a"))
+    with pytest.raises(BrokerError, match="disk is full"):
+        writer.flush()
+    assert (broker.refusals, stored(broker)) == (96, [])
+
+
 def test_an_answer_that_is_no_receipt_is_malformed() -> None:
     broker = MemoryBroker({"t": 1}, extensions=MPUT)
     answer = broker.answer
