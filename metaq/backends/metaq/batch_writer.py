@@ -164,8 +164,8 @@ class BatchWriter:
             self._receipts.append(receipt)
         self._attempts.progressed()
 
-    def _has_accepted_a_later_one(self) -> bool:
-        """Return whether a block behind the refused one is stored: then a repetition would change the order."""
+    def _would_change_the_order(self) -> bool:
+        """Return whether a block behind the refused one is stored, so that a repetition would come behind it."""
         with suppress(ConnectionFailed, DeadlineExceeded):  # it is unknown, as after every lost connection
             for unit in self._pending:
                 if unit is not self._pending[0] and unit.opaque is not None:
@@ -183,7 +183,7 @@ class BatchWriter:
                 try:
                     return step()
                 except (ConnectionFailed, DeadlineExceeded, BrokerError) as error:
-                    if isinstance(error, BrokerError) and (not error.away or self._has_accepted_a_later_one()):
+                    if isinstance(error, BrokerError) and (not error.away or self._would_change_the_order()):
                         raise
                     self._attempts.recover(self._session, error)
                 for unit in self._pending:
