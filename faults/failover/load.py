@@ -15,12 +15,14 @@ from typing import Final
 
 from metaq import MetaQ
 from metaq.client.rocketmq.client import RocketMQ
-from metaq.errors import MetaqError, TransactionNotFound
+from metaq.errors import ConnectionFailed, MetaqError, TransactionNotFound
 from metaq.model import Xid
 
 PAUSE_S: Final = 0.002
 AFTER_ERROR_S: Final = 0.05
 UNIQUE: Final = "failover"
+BRANCHES_MAX: Final = 3
+"""Branches that a new client begins for one message."""
 
 
 def longest_gap_s(times_s: Sequence[float], since_s: float) -> float:
@@ -151,8 +153,23 @@ class TransactionFamily(MetaqFamily):
 
     exactly_once = True
 
-    def _send(self, number: int) -> None:
-        xid = Xid(1, b"%d" % number, b"b", UNIQUE)
+    def send_alone(self, number: int) -> None:
+        """As of the others; begins again, as transaction managers do, when a master ends a branch by losing its
+        connection: nothing is sent again inside a branch.
+        """
+        self._open()
+        try:
+            for part in range(BRANCHES_MAX):
+                try:
+                    return self._send(number, b"b%d" % part)
+                except ConnectionFailed:
+                    if part == BRANCHES_MAX - 1:
+                        raise
+        finally:
+            self._close()
+
+    def _send(self, number: int, part: bytes = b"b") -> None:
+        xid = Xid(1, b"%d" % number, part, UNIQUE)
         branch = self._producer.xa(xid)
         with branch:
             branch.send(self.name, b"%d" % number)
