@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from driven_pair import DrivenPair
+from metaq_broker.replication.driver import driver
 from metaq_broker.replication.pair.actions import PairRole
 from pair_disks import segments, until_true
 
@@ -202,6 +203,7 @@ def test_an_election_that_has_begun_when_a_switch_is_given_up_counts(
             return await change(version, content)
 
         monkeypatch.setattr(new.store, "compare_and_set", late)
+        monkeypatch.setattr(driver, "OUTCOME_S", 60.0)  # a busy machine
         pair.network.answer_s = 0.5  # that it follows no more is heard later than that it has won
         switch = asyncio.create_task(old.driver.switch())
         await pair.until(lambda: old.gates[-1] == (True, "in sync") and len(old.gates) > 2)
