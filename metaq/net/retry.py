@@ -179,3 +179,17 @@ def persist(ask: Callable[[], _T], policy: RetryPolicy, clock: Clock, limit: Tim
             return ask()
         except MetaqError as error:
             attempts.pause_after(error)
+
+
+def persist_over(session: Reconnectable, ask: Callable[[], _T], policy: RetryPolicy, clock: Clock) -> _T:
+    """Return the result of ``ask``, which uses ``session``, over as many connections of it as ``policy`` allows.
+
+    Raises:
+        MetaqError: The last failure, or the last failure to connect.
+    """
+    attempts = Attempts(policy, clock)
+    while True:
+        try:
+            return ask()
+        except MetaqError as error:
+            attempts.recover(session, error)

@@ -24,7 +24,7 @@ from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.errors import BrokersMissing, MetaqError, TopicNotFound
 from metaq.model import Address, Partition, PartitionState, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
-from metaq.net.retry import RetryPolicy, persist
+from metaq.net.retry import RetryPolicy, persist, persist_over
 from metaq.net.tls import TlsSettings, TlsTransport
 from metaq.net.transport import Timeouts
 from metaq.protocols.text.extensions import EXT_INCARNATION
@@ -290,6 +290,10 @@ class RetryingSessions:
         self.found_by = options.found_by
         self.clock = clock
         self._options = options
+
+    def ask(self, session: Session, question: Callable[[Session], T]) -> T:
+        """Return the answer to a question over a leased session, which is reconnected as often as the policy allows."""
+        return persist_over(session, lambda: question(session), self.policy, self.clock)
 
     @contextmanager
     def lease(self, address: Address, broker_id: int | None = None, *, to_write: bool = False) -> Iterator[Session]:

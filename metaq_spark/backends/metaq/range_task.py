@@ -23,9 +23,9 @@ from metaq.backends.metaq.range_reader import RangeReader
 from metaq.backends.metaq.session import Session
 from metaq.backends.metaq.slices import SlicedPartition
 from metaq.backends.metaq.type_reader import read_types
-from metaq.errors import BrokerError, CorruptFrame, DataMissing, ExtensionMissing, MetaqError, OffsetMoved
+from metaq.errors import BrokerError, CorruptFrame, DataMissing, ExtensionMissing, OffsetMoved
 from metaq.model import Message, OffsetRange, TopicPartition
-from metaq.net.retry import Attempts
+from metaq.net.retry import persist_over
 from metaq.protocols.text.extensions import EXT_FILTER
 from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.backends.metaq.options import SourceOptions
@@ -80,10 +80,12 @@ class RangeTask:
             except CorruptFrame as damage:
                 self._pass_damage(damage)
             except OffsetMoved as moved:
-                self._pass_gap(moved)
+                if not self._is_served_elsewhere():
+                    self._pass_gap(moved)
             except DataMissing as missing:
-                self._report_loss(f"{self._source}: {missing}")
-                self.position = self._end
+                if not self._is_served_elsewhere():
+                    self._report_loss(f"{self._source}: {missing}")
+                    self.position = self._end
         yield from self._decoder.flush()
 
     def _plain(self) -> Iterator[pa.RecordBatch]:
@@ -138,11 +140,23 @@ class RangeTask:
             return True  # there is nothing to read: the first get reports the reason
         if reported is None or reported == self._incarnation:
             return True
+        if self._is_served_elsewhere():
+            return self._same_incarnation()
         self._report_loss(
             f"{self._source}: the partition was deleted and recreated since this read was planned (its incarnation was "
             f"{self._incarnation}, now it is {reported}); offsets {self.position} to {self._end} are of the old one"
         )
         return False
+
+    def _is_served_elsewhere(self) -> bool:
+        """Look for the broker again before data counts as lost; return whether it is found at another address.
+
+        A member of a pair that was stopped for a while answers for a moment as if it were the master still, and lacks
+        what the other one was sent since.
+        """
+        before = self._session.address
+        self._ask(self._session.reopen)
+        return self._session.address != before
 
     def _pass_damage(self, found: CorruptFrame) -> None:
         """Handle a damaged frame and continue behind it."""
@@ -175,12 +189,7 @@ class RangeTask:
 
     def _ask(self, question: Callable[[], T]) -> T:
         """The answer, over as many connections as the options allow."""
-        attempts = Attempts(self._policy, self._session.clock)
-        while True:
-            try:
-                return question()
-            except MetaqError as error:
-                attempts.recover(self._session, error)
+        return persist_over(self._session, question, self._policy, self._session.clock)
 
 
 _log = logging.getLogger(__name__)

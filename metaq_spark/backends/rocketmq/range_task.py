@@ -12,6 +12,7 @@ The bundled broker sends frames instead of records where possible; special cases
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -41,6 +42,11 @@ from metaq_spark.columns.rocketmq.decode import RecordDecoder
 from metaq_spark.columns.schema import arrow_schema
 from metaq_spark.errors import ConnectorError, ReadFailed
 from metaq_spark.source.losses import report_data_loss
+
+_log = logging.getLogger(__name__)
+
+ASK_AGAIN_S: Final = 2.0
+"""Until a master that was frozen knows that there is another one."""
 
 WAIT_S: Final = 30.0
 """Seconds to wait for messages that a broker has announced but does not return yet."""
@@ -93,6 +99,7 @@ class QueueTask:
     ) -> None:
         self._source, self._options, self._pool, self._directory = source, options, pool, directory
         self.position, self._end, self._pulled_until = offsets.start, offsets.end, 0
+        self._missing_from = -1
         self._report_loss = partial(report_data_loss, fail=options.fail_on_data_loss)
         self._handler: BadRecordHandler = damage_handler(options, pool, directory)
         subscription = options.subscription
@@ -133,12 +140,27 @@ class QueueTask:
                 self._handler.handle(self._source, damage)
                 self.position = damage.offset + damage.count
             except OffsetOutOfRange as moved:
-                self._report_loss(str(moved))
-                self.position = max(self.position, min(moved.first, self._end)) if moved.lost else self._end
-            except DataMissing as missing:
+                if moved.lost or not self._is_asked_again():
+                    self._report_loss(str(moved))
+                    self.position = max(self.position, min(moved.first, self._end)) if moved.lost else self._end
+            except DataMissing as missing:  # for so long that another master would have been found
                 self._report_loss(str(missing))
                 self.position = self._end
         yield from self._decoder.flush()
+
+    def _is_asked_again(self) -> bool:
+        """Return whether messages that were planned and are beyond the queue's end are asked for again: once, with a
+        new route.
+
+        A master that was frozen answers for a moment after another one took its place, and lacks what that was sent.
+        """
+        if self._missing_from == self.position:
+            return False
+        self._missing_from = self.position
+        _log.warning("%s ends before offset %d; asking again in %g s", self._source, self._end, ASK_AGAIN_S)
+        self._directory.invalidate()
+        self._pool.clock.sleep(ASK_AGAIN_S)
+        return True
 
     def _pulled(self) -> Iterator[pa.RecordBatch]:
         first, bytes_seen = self.position, 0

@@ -14,7 +14,6 @@ from metaq.discovery.stats import AcceptedTopics, parse_broker
 from metaq.errors import DirectoryConflict, NotPairMaster
 from metaq.model import Address
 from metaq.net.retry import Attempts
-from metaq.protocols.text.commands import Stats
 from metaq.protocols.text.extensions import (
     EXT_CONTENTS,
     EXT_DECIDE,
@@ -66,11 +65,13 @@ def _found(brokers: tuple[Address, ...], sessions: RetryingSessions) -> Found:
     timeouts_s: list[int] = []
     for named in brokers:
         with sessions.lease(_master_of(named, sessions)) as session:
-            address, broker = session.address, parse_broker(session.ask(Stats("", 0)))
+            broker = parse_broker(sessions.ask(session, lambda session: session.stats([""]))[""])
             if broker.slave:  # it accepts no messages; its master is named as well, or does not take part
                 continue
-            require_extensions(session)
-            timeouts_s.append(AcceptedTopics(session.ask(Stats("config", 0))).transaction_timeout_s_max)
+            sessions.ask(session, require_extensions)
+            config = sessions.ask(session, lambda session: session.stats(["config"]))["config"]
+            timeouts_s.append(AcceptedTopics(config).transaction_timeout_s_max)
+            address = session.address
         if participants.setdefault(broker.broker_id, address) != address:
             raise DirectoryConflict(broker.broker_id, [str(participants[broker.broker_id]), str(address)])
     if not participants:
@@ -87,7 +88,7 @@ def _master_of(address: Address, sessions: RetryingSessions) -> Address:
     attempts = Attempts(sessions.policy, sessions.clock)
     while True:
         with sessions.lease(address) as session:
-            facts = parse_pair(session.stats([""])[""])
+            facts = parse_pair(sessions.ask(session, lambda session: session.stats([""]))[""])
             if facts is None or facts.is_master:
                 return session.address
         moved = sessions.pool.members.look(session.address)

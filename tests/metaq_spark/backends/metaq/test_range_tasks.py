@@ -10,6 +10,7 @@ import pytest
 from metaq_harness import ADDRESSES, NO_EXTENSIONS, Harness
 from outages import when_waited_for
 
+from metaq.backends.metaq.pair_members import PairFacts
 from metaq.backends.metaq.pool import SessionPool
 from metaq.formats.frames import encode_body, encode_frame
 from metaq.model import Message, OffsetRange, Partition, TopicPartition
@@ -56,6 +57,20 @@ def test_a_partition_that_is_deleted_and_not_there_again() -> None:
     with pytest.raises(DataLoss, match=r"orders/0-0.*is not exists"):
         read(harness.pool, end, life)
     assert read(harness.pool, end, life, failOnDataLoss="false") == []
+
+
+@pytest.mark.parametrize("loss", ["end", "incarnation"])
+def test_what_a_member_of_a_pair_lacks_is_read_from_the_master(loss: str) -> None:
+    """A master that was frozen answers for a moment, although the other member was elected meanwhile."""
+    harness = Harness()
+    frozen, elected = harness.brokers
+    for number, each in enumerate(harness.brokers):
+        each.broker_id, each.pair = 0, PairFacts(ADDRESSES[1 - number], True, 1 + number)
+    end = harness.put("orders", 1, 0, b"one", b"two")
+    harness.put("orders", 0, 0, b"one", *([b"two"] if loss != "end" else []))
+    life = elected.partition("orders", 0).incarnation
+    frozen.partition("orders", 0).incarnation = life if loss != "incarnation" else "f" * 32
+    assert read(harness.pool, end, life) == [b"one", b"two"]
 
 
 def test_a_broker_that_does_not_report_incarnations_is_trusted() -> None:

@@ -13,6 +13,7 @@ from metaq.model import Partition
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.pulls import PullMessage
+from metaq_spark.backends.rocketmq.range_task import ASK_AGAIN_S
 from metaq_spark.errors import DataLoss
 
 
@@ -231,3 +232,26 @@ def test_a_replay_has_the_same_tasks_from_a_broker_that_forgot(harness: RocketMQ
         harness.cluster.broker(name).tamper = from_disk
     assert harness.stream(startingOffsets="earliest", minPartitions="6").partitions(start, end) == planned
     assert len(planned) >= 6
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_what_a_task_misses_at_the_end_is_asked_for_again(
+    harness: RocketMQHarness, monkeypatch: pytest.MonkeyPatch, comes_back: bool
+) -> None:
+    """A master that was frozen answers for a moment, although another one was elected meanwhile."""
+    harness.put("a0", b"0")
+    reader = harness.stream(startingOffsets="earliest")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    start["topics"]["orders"]["broker-a:0"], end["topics"]["orders"]["broker-a:0"] = 3, 5
+
+    def sleep(seconds: float) -> None:
+        if seconds == ASK_AGAIN_S and comes_back:
+            harness.put("a0", b"1", b"2", b"3", b"4")
+
+    monkeypatch.setattr(harness.pool.clock, "sleep", sleep)
+    if comes_back:
+        assert harness.replay(reader, start, end) == [b"3", b"4"]
+    else:
+        with pytest.raises(DataLoss, match="has offsets 0 to 1, not 3: the queue was created again"):
+            harness.replay(reader, start, end)

@@ -7,6 +7,7 @@ from metaq_harness import ADDRESSES, MemoryBrokers
 
 from metaq.backends.metaq.pair_members import PairFacts
 from metaq.errors import ConnectionFailed, DirectoryConflict, NotPairMaster
+from metaq.protocols.text.commands import Command
 from metaq.protocols.text.extensions import (
     EXT_CONTENTS,
     EXT_DECIDE,
@@ -88,6 +89,22 @@ def test_the_members_of_a_pair_are_one_participant(master: int) -> None:
     harness.brokers[1 - master].kill()
     harness.clock.advance(ROUTE_AGE_S_MAX)
     assert harness.find() == Found({1: ADDRESSES[master]}, 60)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_connection_that_ends_with_a_question_is_opened_again(number: int) -> None:
+    harness, asked = Harness(broker(4), broker(2)), list[Command]()
+    first = harness.brokers[0]
+
+    def restart(command: Command) -> None:
+        asked.append(command)
+        if len(asked) == number + 1:
+            first.kill()
+            first.start()
+
+    first.before_command = restart
+    assert harness.find() == Found({4: ADDRESSES[0], 2: ADDRESSES[1]}, 60)
+    assert len(asked) > number
 
 
 def test_a_pair_without_a_master_is_waited_for() -> None:
