@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from metaq.net.retry import persist
 from metaq_spark.backends.metaq.cluster import RetryingSessions, masters_of
 from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
 from metaq_spark.backends.metaq.exactly_once.history import NO_GAPS, GapRule
@@ -55,9 +56,11 @@ def plan_transaction(
         BatchSuperseded: A later ``txnVersion`` of this ``txnAppId`` was written.
         BatchesMissing: A broker does not know versions that were written before.
         ConnectionFailed, DeadlineExceeded: A broker could not be asked.
+        ZooKeeperAway, ZooKeeperRefused: ZooKeeper could not be asked, and could not before.
     """
     sessions = sessions or RetryingSessions(options)
-    participants, timeout_s_max = shared_participants().find(masters_of(options, sessions.pool), sessions)
+    masters = persist(lambda: masters_of(options, sessions.pool), sessions.policy, sessions.clock)
+    participants, timeout_s_max = shared_participants().find(masters, sessions)
     accept = options.repeated_batch == "accept"
     gone = options.gone_brokers or frozenset()
     gaps = GapRule(options.missing_batches, options.checkpoint_location, options.finds_brokers, gone)

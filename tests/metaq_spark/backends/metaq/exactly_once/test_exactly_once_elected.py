@@ -15,12 +15,15 @@ from metaq.backends.metaq.pair_members import PairFacts
 from metaq.backends.metaq.puts import encode_block
 from metaq.backends.metaq.transactions import TransactionSteps
 from metaq.client.consumer import Run, fetch
+from metaq.errors import ZooKeeperAway
 from metaq.formats.frames import walk
 from metaq.model import Address, Message, Partition, TopicPartition
 from metaq.testing.memory import MemoryBroker
 from metaq_spark.backends.metaq import cluster as cluster_module
 from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
+from metaq_spark.backends.metaq.exactly_once.participants import NEEDED
+from metaq_spark.backends.metaq.exactly_once.plan import plan_transaction
 from metaq_spark.backends.metaq.exactly_once.task import TaskAttempt, TransactionalPuts
 from metaq_spark.backends.metaq.options import SinkOptions, parse_sink_options
 from metaq_spark.columns.blocks import EncodedBlock, of_block
@@ -103,3 +106,25 @@ def test_found_in_zookeeper(lose: Callable[[ElectedPair], None], monkeypatch: py
     monkeypatch.setattr(cluster_module, "_in_zookeeper", lambda options, pool: Registry(pair))
     write(pair, options_of(zookeeper="127.0.0.1:2181/meta"))
     assert pair.readable() == [b"row"]
+
+
+class AwayAtFirst:
+    """ZooKeeper, which refuses nine connections."""
+
+    def __init__(self) -> None:
+        self._left = 9
+
+    def masters(self) -> dict[int, Address]:
+        if self._left:
+            self._left -= 1
+            raise ZooKeeperAway("127.0.0.1:2181", "the connection was refused")
+        return {7: TWO}
+
+
+def test_a_zookeeper_that_is_away_is_waited_for_by_the_plan_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair, zookeeper = ElectedPair(), AwayAtFirst()
+    pair.brokers[1].extensions = frozenset(NEEDED)
+    monkeypatch.setattr(cluster_module, "_in_zookeeper", lambda options, pool: zookeeper)
+    options = options_of(zookeeper="127.0.0.1:2181/meta", retries="1", brokerWaitMs="600000")
+    plan = plan_transaction(options, True, pair.sessions(options))
+    assert plan.participants == {7: TWO}
