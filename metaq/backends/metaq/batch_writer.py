@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, TypeVar
 
 from metaq.backends.metaq.puts import Receipt, block_commands, parse_receipt, takes_blocks
@@ -167,8 +168,8 @@ class BatchWriter:
     def _would_change_the_order(self) -> bool:
         """Return whether a block behind the refused one is stored, so that a repetition would come behind it."""
         with suppress(ConnectionFailed, DeadlineExceeded):  # it is unknown, as after every lost connection
-            for unit in self._pending:
-                if unit is not self._pending[0] and unit.opaque is not None:
+            for unit in islice(self._pending, 1, None):
+                if unit.opaque is not None:
                     reply, unit.opaque = self._session.wait(unit.opaque), None
                     if isinstance(reply, Result) and reply.code == 200:
                         return True

@@ -65,18 +65,21 @@ def _found(brokers: tuple[Address, ...], sessions: RetryingSessions) -> Found:
     timeouts_s: list[int] = []
     for named in brokers:
         with sessions.lease(_master_of(named, sessions)) as session:
-            broker = parse_broker(sessions.ask(session, lambda session: session.stats([""]))[""])
+            broker = parse_broker(_stats(session, "", sessions))
             if broker.slave:  # it accepts no messages; its master is named as well, or does not take part
                 continue
             sessions.ask(session, require_extensions)
-            config = sessions.ask(session, lambda session: session.stats(["config"]))["config"]
-            timeouts_s.append(AcceptedTopics(config).transaction_timeout_s_max)
+            timeouts_s.append(AcceptedTopics(_stats(session, "config", sessions)).transaction_timeout_s_max)
             address = session.address
         if participants.setdefault(broker.broker_id, address) != address:
             raise DirectoryConflict(broker.broker_id, [str(participants[broker.broker_id]), str(address)])
     if not participants:
         raise ExactlyOnceError("none of the brokers that the options name is a master")
     return Found(participants, min(timeouts_s))
+
+
+def _stats(session: Session, item: str, sessions: RetryingSessions) -> str:
+    return sessions.ask(session, lambda session: session.stats([item]))[item]
 
 
 def _master_of(address: Address, sessions: RetryingSessions) -> Address:
@@ -88,7 +91,7 @@ def _master_of(address: Address, sessions: RetryingSessions) -> Address:
     attempts = Attempts(sessions.policy, sessions.clock)
     while True:
         with sessions.lease(address) as session:
-            facts = parse_pair(sessions.ask(session, lambda session: session.stats([""]))[""])
+            facts = parse_pair(_stats(session, "", sessions))
             if facts is None or facts.is_master:
                 return session.address
         moved = sessions.pool.members.look(session.address)
