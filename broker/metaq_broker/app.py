@@ -343,6 +343,7 @@ class Broker:
             retire=self.retention.run_now,
             slave=self.replication.synchronous_slave,
             stream=self._state_stream,
+            when_current=None if self._pair is None else self.transactions.when_current,
         )
         is_elected = self._pair is not None
         self.rocketmq = front_end = FrontEnd.open(

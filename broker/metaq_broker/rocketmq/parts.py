@@ -14,7 +14,7 @@ from metaq_broker.log.files.files import Files
 from metaq_broker.log.partitions.log_store import KEYS_NAME
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.state.state_stream import StateStream
-from metaq_broker.log.state.state_table import StateTable
+from metaq_broker.log.state.state_table import OnDurable, StateTable
 from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
 from metaq_broker.rocketmq.delays.levels import DelayLevels
@@ -49,6 +49,8 @@ class FrontEndParts:
     slave: Callable[[], tuple[Address, bool] | None]
     stream: StateStream | None = None
     """In a pair: the stream of the state file. It has the file until the front end opens it, at an election."""
+    when_current: Callable[[OnDurable], None] | None = None
+    """In a pair: calls back once what is known here is certainly current."""
 
 
 class RemotingUnavailable(StartFailed):

@@ -217,8 +217,8 @@ class BrokerServer:
         self.waiting.mount(dispatcher)
         if self.lookups is not None:
             self.lookups.mount(dispatcher)
-        OffsetRequests(self.store, groups.offsets, groups.settings, self.topics).mount(dispatcher)
-        check = filter_checker(config.has_conditions)
+        parts, check = self._parts, filter_checker(config.has_conditions)
+        OffsetRequests(self.store, groups.offsets, groups.settings, self.topics, parts.when_current).mount(dispatcher)
         MemberRequests(groups.members, groups.settings, self.locks, self.topics, check).mount(dispatcher)
         ClientQuestions(
             config.broker_name, groups.settings, groups.members, groups.offsets, self.topics, self.store
@@ -251,7 +251,6 @@ class BrokerServer:
             lambda: self.waiting.delays.positions,
         )
         group_requests.mount(dispatcher)
-        parts = self._parts
         inspected = Inspected(
             str(self.address), self._activity, self._figures.log_end, parts.slave, parts.retire, parts.clock.now_ms
         )

@@ -158,6 +158,15 @@ class JournalWriter:
             }
             self._hold_commit(transaction, ends, location)
 
+    def mark(self) -> None:
+        """Write a record without effect: when it is durable, this broker was the master after this call.
+
+        Raises:
+            JournalFailed: The journal does not accept it.
+        """
+        self._journal.append([RolledBack(NO_SERIAL)])
+        self._written()
+
     def undecide(self, query_id: str) -> None:
         """Write that the decisions of a query are forgotten, and forget them."""
         self._append([Undecided(query_id)])

@@ -62,6 +62,7 @@ from metaq_broker.transactions.outcomes import (
     NotStarted,
     Outcome,
     OutcomeUnknown,
+    OwnBranchesUnknown,
     TransactionRefused,
 )
 from metaq_broker.transactions.puts import TransactionPuts
@@ -239,7 +240,7 @@ class TransactionManager:
             self._ended_queries.refuse(transaction.key)
             self._completion.prepare(transaction, self._clock.now_ms(), done)
         except TransactionRefused as refused:
-            done(refused.refusal)
+            self._refuse(refused.refusal, done)
 
     def commit(self, key: TransactionId | None, one_phase: bool, connection: object, done: Done) -> None:
         """Commit; ``done`` is called when every message is durable and readable.
@@ -251,7 +252,10 @@ class TransactionManager:
             transaction = self._find(key, connection)
             self._completion.commit(transaction, event, done)
         except TransactionRefused as refused:
-            done(None if self._decided_and_over(key, connection) else refused.refusal)
+            if self._decided_and_over(key, connection):
+                done(None)
+            else:
+                self._refuse(refused.refusal, done)
 
     def _decided_and_over(self, key: TransactionId | None, connection: object) -> bool:
         if not isinstance(key, Xid) or self._open.find(key, connection) is not None:
@@ -265,7 +269,7 @@ class TransactionManager:
                 self._decisions.refuse_decided(key)
             self._completion.roll_back(self._find(key, connection), done)
         except TransactionRefused as refused:
-            done(refused.refusal)
+            self._refuse(refused.refusal, done)
 
     def recover(self, unique: str | None) -> list[Xid]:
         """Return the keys of the prepared and heuristically ended transactions of ``unique``; of all if it is ``None``.
@@ -317,7 +321,7 @@ class TransactionManager:
         try:
             self._completion.decide(Proposal(query_id, batch_id, branches, own, contents), done)
         except TransactionRefused as refused:
-            done(refused.refusal)
+            self._refuse(refused.refusal, done)
 
     def decision(self, query_id: str) -> Decision | None:
         return self._decisions.last(query_id)
@@ -331,13 +335,34 @@ class TransactionManager:
         return of_query.union(topic for each in found if each is not None for topic, _ in each.contents)
 
     def last_decided(self, query_id: str, done: Callable[[Decision | Refusal | None], None]) -> None:
-        """Pass the newest decision of a query to ``done`` once it is durable."""
+        """Pass the newest decision of a query to ``done`` once it is durable, and certainly the newest."""
         decision = self.decision(query_id)
 
-        def durable(failure: Exception | None) -> None:
+        def current(failure: Exception | None) -> None:
             done(decision if failure is None else JournalUnavailable(str(failure)))
 
-        self._sync.when_durable(durable)
+        self.when_current(current)
+
+    def when_current(self, callback: OnDurable) -> None:
+        """Call back when what is known here is durable, and was certainly current at this call.
+
+        In a pair, the other member may have been elected while this one was frozen, and know more. So a record without
+        effect must first become durable on every member in sync, which a master that was replaced cannot achieve.
+        """
+        if self._stream is not None:
+            try:
+                self._writer.mark()
+            except JournalFailed as failure:
+                callback(failure)
+                return
+        self._sync.when_durable(callback)
+
+    def _refuse(self, refusal: Refusal, done: Callable[[Refusal], None]) -> None:
+        """Pass a refusal on. In a pair, that a branch is unknown here is passed on once it is certainly current."""
+        if self._stream is None or not isinstance(refusal, NotStarted | OwnBranchesUnknown):
+            done(refusal)
+            return
+        self.when_current(lambda failure: done(refusal if failure is None else JournalUnavailable(str(failure))))
 
     def end_query(self, query_id: str, done: Done) -> None:
         """Forget the decisions of a query that has ended; from now on its branches can be neither begun nor prepared.
@@ -350,7 +375,7 @@ class TransactionManager:
             done(refused.refusal)
             return
         self._ended_queries.note(query_id)
-        self._sync.when_durable(lambda failure: done(None if failure is None else JournalUnavailable(str(failure))))
+        self.when_current(lambda failure: done(None if failure is None else JournalUnavailable(str(failure))))
 
     # ---- operators
 

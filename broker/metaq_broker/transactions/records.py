@@ -25,6 +25,7 @@ used again, and two connections may have local transactions of the same key at t
 ``Heuristic``, ``chunks`` and ends are used for the outcome "committed" only. Serial 0 there, and an empty list of
 serials in ``Decided``, mean that the record only remembers the outcome and commits nothing. The ends of such a
 ``Decided`` name the topics that the batch has written to, with partition -1.
+``RolledBack`` with serial 0 has no effect: a master of a pair shows with it that it is the master still.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,38 @@ async def test_nothing_is_acknowledged_before_the_set_has_it(tmp_path: Path) -> 
     assert leader.journal.end > end  # Applied follows the confirmation of the messages
     leader.alone = True
     await leader.close()
+
+
+UNKNOWN: dict[str, Callable[[TransactionManager, list[Any]], None]] = {
+    "newest decision": lambda tx, heard: tx.last_decided("query", heard.append),
+    "prepared branches": lambda tx, heard: tx.when_current(heard.append),
+    "commit": lambda tx, heard: tx.commit(X1, False, "A", heard.append),
+    "rollback": lambda tx, heard: tx.rollback(X1, "A", heard.append),
+    "prepare": lambda tx, heard: tx.prepare(X1, heard.append, "A"),
+    "decision": lambda tx, heard: tx.decide("query", 1, [X1], heard.append, own=[0]),
+    "end of a query": lambda tx, heard: tx.end_query("query", heard.append),
+}
+
+
+@pytest.mark.parametrize("question", UNKNOWN)
+def test_what_is_unknown_is_said_only_by_who_is_still_the_master(tmp_path: Path, question: str) -> None:
+    @in_loop
+    async def scenario() -> None:
+        leader = PairDisk(tmp_path)
+        transactions = await elected(leader, 1, alone=False)
+        heard: list[Any] = []
+        UNKNOWN[question](transactions, heard)
+        await until_true(lambda: leader.journal.durable_end == leader.journal.end > leader.journal.confirmed_end)
+        assert heard == []
+        leader.journal.confirm(leader.journal.durable_end)
+        assert len(heard) == 1
+        UNKNOWN[question](transactions, heard)
+        transactions.fence("b leads in epoch 2")
+        leader.streams.fence("b leads in epoch 2")
+        assert "b leads in epoch 2" in str(heard[1])
+        await leader.close()
+
+    scenario()
 
 
 @in_loop

@@ -6,6 +6,7 @@ durable; a oneway commit is durable within a second.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from metaq.errors import MetaqError
@@ -27,6 +28,7 @@ from metaq.protocols.remoting.headers.offsets import (
 )
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.log.engine.topics import Topics
+from metaq_broker.log.state.state_table import OnDurable
 from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
 from metaq_broker.rocketmq.groups.group_settings import Groups
@@ -76,8 +78,17 @@ class QueueOffsets(Protocol):
 
 
 class OffsetRequests:
-    def __init__(self, store: QueueOffsets, offsets: GroupOffsets, groups: Groups, topics: Topics) -> None:
+    def __init__(
+        self,
+        store: QueueOffsets,
+        offsets: GroupOffsets,
+        groups: Groups,
+        topics: Topics,
+        when_current: Callable[[OnDurable], None] | None = None,
+    ) -> None:
+        """``when_current``: in a pair, calls back once what is known here is certainly current."""
         self._store, self._offsets, self._groups, self._topics = store, offsets, groups, topics
+        self._when_current = when_current
 
     def mount(self, dispatcher: Dispatcher) -> None:
         dispatcher.add([QueryConsumerOffset.CODE], self._query)
@@ -89,14 +100,27 @@ class OffsetRequests:
 
     # ---- of groups
 
-    def _query(self, call: Call) -> RemotingCommand:
+    def _query(self, call: Call) -> RemotingCommand | None:
         asked = QueryConsumerOffset.from_ext(call.request.ext)
         offset = self._offsets.get(asked.topic, asked.consumer_group, asked.queue_id)
         if offset is None or offset < 0:
             offset = self._first_offset(call.request.version, asked)
         if offset is None:
-            return call.request.reply(ResponseCode.QUERY_NOT_FOUND, remark=_NOT_COMMITTED)
+            return self._unknown(call)
         return call.request.reply(ext=QueryConsumerOffsetResponse(offset=offset).ext())
+
+    def _unknown(self, call: Call) -> RemotingCommand | None:
+        """Answer that there is no offset: the group may skip what is stored, so it must not be a replaced master's."""
+        unknown = call.request.reply(ResponseCode.QUERY_NOT_FOUND, remark=_NOT_COMMITTED)
+        if self._when_current is None:
+            return unknown
+
+        def current(failure: Exception | None) -> None:
+            unsure = call.request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark=str(failure))
+            call.answer(unknown if failure is None else unsure)
+
+        self._when_current(current)
+        return None
 
     def _first_offset(self, version: int, asked: QueryConsumerOffset) -> int | None:
         """Return where a group without a committed offset begins: 0 in a queue that still has all its messages."""

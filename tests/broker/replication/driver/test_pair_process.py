@@ -11,7 +11,9 @@ from fix_zookeeper import ZooKeeperRoot
 from pair_processes import Load, PairProcess, PairProcesses
 
 from metaq import MetaQ
-from metaq.model import Message
+from metaq.model import Message, Xid
+from metaq.protocols.text.commands import TransactionCommand
+from metaq.protocols.text.encode import encode
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -185,6 +187,38 @@ def test_prepared_branches_survive_an_election(pair: PairProcesses) -> None:
         pair.wait_master(master)
         assert sorted(stored(pair.brokers)) == [0, 1]
         assert mq.prepared("test") == []
+
+
+BRANCH = Xid(1, b"transaction", b"branch", "job")
+QUESTIONS = {
+    "prepared branches": TransactionCommand(None, "s", "RECOVER", 1, None, "job"),
+    "newest decision": TransactionCommand(None, "s", "DECIDED", 1, None, "job"),
+    "commit of an unknown branch": TransactionCommand(BRANCH, "s", "COMMIT_TWO_PHASE", 1),
+    "rollback of an unknown branch": TransactionCommand(BRANCH, "s", "ROLLBACK", 1),
+}
+
+
+def test_a_thawed_master_says_nothing_of_transactions(pair: PairProcesses) -> None:
+    """It does not know the branch that was prepared at its successor: who believes that takes the branch for ended."""
+    pair.start()
+    master = pair.master
+    clients = {question: master.running.client() for question in QUESTIONS}  # type: ignore[union-attr]
+    assert clients["prepared branches"].result(encode(QUESTIONS["prepared branches"])) == (200, "")
+    master.freeze()
+    for question, client in clients.items():
+        client.send(encode(QUESTIONS[question]))
+    pair.wait_master(pair.other(master))
+    with MetaQ(brokers=[str(pair.other(master).address)]) as mq:
+        branch = mq.producer().xa(BRANCH)
+        branch.send("t", b"m")
+        assert branch.prepare()
+    master.thaw()
+    assert {question: client.rest() for question, client in clients.items()} == dict.fromkeys(QUESTIONS, b"")
+    pair.wait_in_sync()
+    with MetaQ(brokers=pair.brokers) as mq:
+        assert [prepared.xid for prepared in mq.prepared("job")] == [branch.xid]
+        mq.commit(branch.xid)
+        assert [message.data for message in mq.browse("t")] == [b"m"]
 
 
 def test_a_switch_by_an_operator(pair: PairProcesses) -> None:

@@ -8,6 +8,9 @@ from random import Random
 import pytest
 from metaq_broker.log.engine.outcomes import PartitionClosed, PartitionUnavailable, StorageFailed
 from metaq_broker.log.engine.topics import ServedTopic
+from metaq_broker.log.state.state_table import OnDurable
+from metaq_broker.rocketmq.dispatcher import Dispatcher
+from metaq_broker.rocketmq.groups.offset_requests import OffsetRequests
 from metaq_broker.testing import FaultyFiles
 from remoting_brokers import Front, ext_of
 
@@ -62,6 +65,20 @@ def test_where_a_new_group_begins(front: Front) -> None:
     assert query(front, version=V5, set_zero_if_not_found=False) == 22
     assert query(front, topic="nope", version=V5) == 22
     assert query(front, topic="T", queue=1, version=V5) == 22
+
+
+def test_a_replaced_master_of_a_pair_does_not_say_that_there_is_no_offset(front: Front) -> None:
+    waiting: list[OnDurable] = []
+    front.dispatcher = Dispatcher()
+    OffsetRequests(front.store, front.offsets, front.groups, front.topics, waiting.append).mount(front.dispatcher)
+    assert query(front) == 0  # at worst something is consumed again
+    asked = to_request(QueryConsumerOffset(consumer_group="g", topic="old", queue_id=0))
+    sessions = [front.send(asked) for _ in range(2)]
+    assert [session.responses for session in sessions] == [[], []]
+    waiting[0](None)
+    waiting[1](OSError("b leads in epoch 2"))
+    answers = [each for session in sessions for each in session.responses if each is not None]
+    assert [(each.code, each.remark) for each in answers] == [(22, answers[0].remark), (14, "b leads in epoch 2")]
 
 
 def test_an_answered_commit_is_on_the_disk(tmp_path: Path) -> None:
