@@ -66,6 +66,8 @@ class RangeTask:
         self._handler = handler
         self.position, self._end = offsets.start, offsets.end
         self._policy = options.waiting_policy
+        self._has_looked = False
+        """Whether the broker was looked for because of damage."""
         self._report_loss = partial(report_data_loss, fail=options.fail_on_data_loss)
         self._filter_here = options.message_types is None
         self._decoder = RunDecoder(source, layout=options.row_layout, types=options.message_types, end=offsets.end)
@@ -78,7 +80,10 @@ class RangeTask:
             try:
                 yield from self._plain() if self._filter_here or not self._broker_filters() else self._filtered()
             except CorruptFrame as damage:
-                self._pass_damage(damage)
+                self.position = damage.offset  # the frames before it are decoded
+                has_looked, self._has_looked = self._has_looked, True
+                if has_looked or not self._is_served_elsewhere():
+                    self._pass_damage(damage)
             except OffsetMoved as moved:
                 if not self._is_served_elsewhere():
                     self._pass_gap(moved)
@@ -149,10 +154,10 @@ class RangeTask:
         return False
 
     def _is_served_elsewhere(self) -> bool:
-        """Look for the broker again before data counts as lost; return whether it is found at another address.
+        """Look for the broker again before data counts as lost or damaged; return whether it is at another address.
 
         A member of a pair that was stopped for a while answers for a moment as if it were the master still, and lacks
-        what the other one was sent since.
+        what the other one was sent since. Damage on its disk is not on the other one's.
         """
         before = self._session.address
         self._ask(self._session.reopen)

@@ -99,7 +99,7 @@ class QueueTask:
     ) -> None:
         self._source, self._options, self._pool, self._directory = source, options, pool, directory
         self.position, self._end, self._pulled_until = offsets.start, offsets.end, 0
-        self._missing_from = -1
+        self._missing_from, self._has_asked_for_damage = -1, False
         self._report_loss = partial(report_data_loss, fail=options.fail_on_data_loss)
         self._handler: BadRecordHandler = damage_handler(options, pool, directory)
         subscription = options.subscription
@@ -135,6 +135,9 @@ class QueueTask:
                 self.position = found.offset
                 self._pulled_until = found.offset + PULLED_AFTER_FAULT
             except UnusableRecord as damage:
+                self.position = damage.offset  # the records before it are decoded
+                if self._is_asked_again_for(damage):
+                    continue
                 if self._handler.fails:
                     raise
                 self._handler.handle(self._source, damage)
@@ -161,6 +164,17 @@ class QueueTask:
         self._directory.invalidate()
         self._pool.clock.sleep(ASK_AGAIN_S)
         return True
+
+    def _is_asked_again_for(self, damage: UnusableRecord) -> bool:
+        """Return whether a damaged record is asked for again, with a new route: the first one of the task.
+
+        It may be on the disk of a master that was frozen, and not on the disk of the one that took its place.
+        """
+        has_asked, self._has_asked_for_damage = self._has_asked_for_damage, True
+        if not has_asked:
+            _log.warning("%s; asking again", damage)
+            self._directory.invalidate()
+        return not has_asked
 
     def _pulled(self) -> Iterator[pa.RecordBatch]:
         first, bytes_seen = self.position, 0

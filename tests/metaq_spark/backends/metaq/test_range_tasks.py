@@ -59,7 +59,7 @@ def test_a_partition_that_is_deleted_and_not_there_again() -> None:
     assert read(harness.pool, end, life, failOnDataLoss="false") == []
 
 
-@pytest.mark.parametrize("loss", ["end", "incarnation"])
+@pytest.mark.parametrize("loss", ["end", "incarnation", "damage"])
 def test_what_a_member_of_a_pair_lacks_is_read_from_the_master(loss: str) -> None:
     """A master that was frozen answers for a moment, although the other member was elected meanwhile."""
     harness = Harness()
@@ -68,6 +68,8 @@ def test_what_a_member_of_a_pair_lacks_is_read_from_the_master(loss: str) -> Non
         each.broker_id, each.pair = 0, PairFacts(ADDRESSES[1 - number], True, 1 + number)
     end = harness.put("orders", 1, 0, b"one", b"two")
     harness.put("orders", 0, 0, b"one", *([b"two"] if loss != "end" else []))
+    if loss == "damage":
+        frozen.partition("orders", 0).segments[0][1][-1] ^= 1  # of the second message
     life = elected.partition("orders", 0).incarnation
     frozen.partition("orders", 0).incarnation = life if loss != "incarnation" else "f" * 32
     assert read(harness.pool, end, life) == [b"one", b"two"]

@@ -73,6 +73,19 @@ def test_a_damaged_record_fails_the_query_with_its_place(harness: RocketMQHarnes
         harness.batch()
 
 
+def test_a_record_that_is_damaged_at_a_replaced_master_only_is_read(
+    harness: RocketMQHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.put("a0", b"one", b"bad", b"three")
+    tampered(harness, DAMAGE["checksum"])
+
+    def route_is_forgotten() -> None:
+        harness.cluster.broker("broker-a").tamper = None
+
+    monkeypatch.setattr(harness.directory, "invalidate", route_is_forgotten)
+    assert [row["value"] for row in harness.batch(onCorrupt="skip")] == [b"one", b"bad", b"three"]
+
+
 @pytest.mark.parametrize("reason", DAMAGE)
 def test_a_damaged_record_is_passed_over_or_set_aside(
     harness: RocketMQHarness, reason: str, caplog: pytest.LogCaptureFixture
