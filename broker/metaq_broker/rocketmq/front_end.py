@@ -239,6 +239,7 @@ class FrontEnd:
 
     async def _end_serving(self, server: BrokerServer, patience_s: float) -> None:
         async with self._changing:
+            server.leave_name()
             await server.stop(patience_s)
 
     async def stop(self, patience_s: float) -> None:
@@ -246,6 +247,8 @@ class FrontEnd:
         if self._ending is not None:
             await self._ending
         if self.server is not None:
+            if self._parts.stream is not None:  # the other member of the pair may be elected at any time
+                self.server.leave_name()
             await self.server.stop(patience_s)
         if self._accounts is not None:
             await self._accounts.stop()

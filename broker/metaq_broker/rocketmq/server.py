@@ -50,9 +50,9 @@ from metaq_broker.rocketmq.groups.offset_requests import OffsetRequests
 from metaq_broker.rocketmq.groups.queue_locks import QueueLocks
 from metaq_broker.rocketmq.groups.replies import Replies
 from metaq_broker.rocketmq.groups.unused_groups import UnusedGroups
+from metaq_broker.rocketmq.kept_key_values import KeptKeyValues
 from metaq_broker.rocketmq.messages.message_store import MessageStore
 from metaq_broker.rocketmq.messages.partition_numbers import PartitionNumbers
-from metaq_broker.rocketmq.nameserver.key_values import KeyValues
 from metaq_broker.rocketmq.nameserver.requests import NameServerRequests
 from metaq_broker.rocketmq.nameserver.routes import RouteTable
 from metaq_broker.rocketmq.parts import (
@@ -79,7 +79,7 @@ from metaq_broker.serve.server import Server
 _LOG: Final = logging.getLogger(__name__)
 
 KEY_VALUES_NAME: Final = "rocketmq-kvconfig.json"
-"""A file in the data folder."""
+"""A file in the data folder, of earlier versions."""
 
 SCAN_S: Final = 5.0
 """Between two looks for members and brokers that were silent for too long."""
@@ -160,7 +160,7 @@ class BrokerServer:
         self.lookups = lookups(self.store, engine, parts.files, data) if config.index_keys else None
         self.figures = ConnectionFigures()
         self.routes = RouteTable(lambda: int(clock.since_boot() * 1000))
-        self._key_values = KeyValues(parts.files, data / KEY_VALUES_NAME)
+        self._key_values = KeptKeyValues(state, parts.files, data / KEY_VALUES_NAME)
         self._key_values.open()
         self._name_server = NameServerRequests(
             self.routes, self._key_values, _FixedSettings(self._settings_text), self.dispatcher
@@ -293,9 +293,13 @@ class BrokerServer:
         """Register with name servers: a broker of this name that has given way may have been registered there."""
         self._registration.register_again()
 
+    def leave_name(self) -> None:
+        """Register and unregister no more: another broker registers under this name."""
+        self._registration.give_way()
+
     def give_way(self) -> None:
         """Close all connections at once: another broker registers under this name."""
-        self._registration.give_way()
+        self.leave_name()
         if self._server is not None:
             self._server.abort()
 

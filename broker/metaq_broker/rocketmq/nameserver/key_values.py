@@ -13,8 +13,9 @@ import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from metaq.errors import FieldError
 from metaq.protocols.remoting.bodies.json_text import load_json
@@ -28,6 +29,7 @@ ORDER_TOPICS: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of topics whose order is kept: topic -> ``broker:queues;broker:queues``."""
 
 Table = dict[str, dict[str, str]]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +111,13 @@ class KeyValues:
             self._writing = asyncio.get_running_loop().create_task(self._write())
 
     async def _write(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
             while self._waiting:
                 changes, self._waiting = self._waiting, []
                 table = {name: dict(pairs) for name, pairs in self._table.items()}
                 for change in changes:
                     _apply(table, change)
-                failure = await loop.run_in_executor(self._thread, self._replace, table)
+                failure = await self._keep(table)
                 if failure is None:
                     self._table = table
                 for change in changes:
@@ -124,10 +125,20 @@ class KeyValues:
         finally:
             self._writing = None
 
-    def _replace(self, table: Table) -> str | None:
-        content = KVConfig(config_table=table).to_json()
+    async def _keep(self, table: Table) -> str | None:
+        """Keep a table durably in place of the last one; return why that failed."""
+        content = await self._in_thread(lambda: KVConfig(config_table=table).to_json())
         if len(content) > self._limits.file_bytes_max:
             return f"key-value pairs would take {len(content)} bytes; at most {self._limits.file_bytes_max} are allowed"
+        return await self._store(content)
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def _store(self, content: bytes) -> str | None:
+        return await self._in_thread(partial(self._replace, content))
+
+    def _replace(self, content: bytes) -> str | None:
         try:
             self._files.write_atomic(self.path, content)
         except OSError as error:

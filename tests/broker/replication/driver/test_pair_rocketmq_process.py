@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from fix_broker import StartBroker, broker_command, free_port, wait_until, write_ini
 from fix_zookeeper import ZooKeeperRoot
+from listeners import RemotingServer
 from metaq_broker.log.state.state_records import decode_state
 from pair_processes import PairProcess, PairProcesses
 from request_replay import Asker
@@ -24,6 +25,7 @@ from metaq.errors import MetaqError
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.model import Address
 from metaq.protocols.remoting.headers.pulls import ViewMessageById
+from metaq.protocols.remoting.headers.routes import GetKVConfig, PutKVConfig, RegisterBroker, UnregisterBroker
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -35,12 +37,13 @@ STATE = "rocketmq-state"
 class RocketmqPair(PairProcesses):
     """Both members have the same broker name; each has a port of its own for RocketMQ's clients."""
 
-    def __init__(self, folder: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) -> None:
-        super().__init__(folder, zookeeper, start_broker)
+    def __init__(self, folder: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker, **keys: object) -> None:
+        super().__init__(folder, zookeeper, start_broker, **keys)
         self._ports = {"a": free_port(), "b": free_port()}
+        self.more = ""
 
     def write(self, member: PairProcess) -> Path:
-        keys = f"brokerName=broker-a\nbrokerIP1=127.0.0.1\nmessageDelayLevel={LEVELS}\nvipPort=false\n{ASK}"
+        keys = f"brokerName=broker-a\nbrokerIP1=127.0.0.1\nmessageDelayLevel={LEVELS}\nvipPort=false\n{ASK}{self.more}"
         self.extra = f"[rocketmq]\nenabled=true\nport={self._ports[member.name]}\n{keys}"
         return super().write(member)
 
@@ -79,7 +82,7 @@ def lose_master(pair: RocketmqPair) -> PairProcess:
     return other
 
 
-def test_offsets_topics_and_delayed_messages_survive_elections(pair: RocketmqPair) -> None:
+def test_offsets_settings_and_delayed_messages_survive_elections(pair: RocketmqPair) -> None:
     pair.start()
     first = pair.at(pair.master)
     with Asker(first) as asker:
@@ -88,6 +91,7 @@ def test_offsets_topics_and_delayed_messages_survive_elections(pair: RocketmqPai
     asyncio.run(send(first, "orders", [f"order {number}" for number in range(5)]))
     with Asker(first) as asker:
         asker.commit("orders", "billing", 0, 3)
+        asker.ask(PutKVConfig(namespace="names", key="key", value="value"))
     asyncio.run(send(first, "late", ["delayed"], delay_level=2))
     killed = pair.master
     second = lose_master(pair)
@@ -95,6 +99,7 @@ def test_offsets_topics_and_delayed_messages_survive_elections(pair: RocketmqPai
     assert asyncio.run(browsed(at, "orders")) == [f"order {number}" for number in range(5)]
     assert committed(at, "orders", "billing") == 3
     with Asker(at) as asker:
+        assert asker.ask(GetKVConfig(namespace="names", key="key")).ext == {"value": "value"}
         asker.commit("orders", "billing", 0, 4)
     wait_until(lambda: asyncio.run(browsed(at, "late")) == ["delayed"], "the delayed message to be delivered once")
     asyncio.run(send(at, "orders", ["order 5"]))
@@ -107,6 +112,33 @@ def test_offsets_topics_and_delayed_messages_survive_elections(pair: RocketmqPai
     assert committed(at, "orders", "billing") == 4
     assert asyncio.run(browsed(at, "orders")) == [f"order {number}" for number in range(6)]
     assert asyncio.run(browsed(at, "late")) == ["delayed"]
+
+
+def test_a_master_that_stops_does_not_unregister_its_successor(
+    tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker
+) -> None:
+    """RocketMQ's name servers remove whoever has the name, not the broker that asks for it."""
+    pair = RocketmqPair(tmp_path, zookeeper, start_broker, answerTimeoutMs=5000)
+    with RemotingServer() as name_server:
+        pair.more = f"namesrvAddr={name_server.address}\n"
+        pair.start()
+        name_server.wait_for(lambda: RegisterBroker.CODE in codes(name_server))
+        master = pair.master
+        pair.other(master).freeze()  # it is elected later than this one waits for
+        master.stop()
+        pair.other(master).thaw()
+        pair.wait_master(pair.other(master))
+        name_server.wait_for(lambda: addresses(name_server) == {str(pair.at(member)) for member in pair.members})
+        assert UnregisterBroker.CODE not in codes(name_server)
+
+
+def codes(name_server: RemotingServer) -> list[int]:
+    return [command.code for command in name_server.received]
+
+
+def addresses(name_server: RemotingServer) -> set[str]:
+    """The brokers that have registered."""
+    return {each.ext["brokerAddr"] for each in name_server.received if each.code == RegisterBroker.CODE}
 
 
 def test_half_messages_ids_and_delivered_messages_survive_an_election(pair: RocketmqPair) -> None:
