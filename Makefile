@@ -35,7 +35,7 @@ demo: java $(READY)  ## Send lines through the broker and Spark and check every 
 cluster-demo: java $(READY)  ## The same on a whole cluster of this machine, with a broker killed in the middle
 	@$(SPARK_PYTHON) jobs/cluster_demo.py
 
-test: java $(READY)  ## Run the tests, a quarter of an hour; PYTEST_ARGS='-m "not spark"' leaves out those that start Spark
+test: java $(READY)  ## Run the tests, ten minutes; PYTEST_ARGS='-m "not spark"' leaves out those that start Spark
 	@scripts/with-java $(VENV) scripts/archive-spark $(VENV)
 	@$(SPARK_PYTHON) -m pytest $(PYTEST_ARGS)
 

@@ -67,6 +67,10 @@ if FAST and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMO
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+"""Brokers in memory have names that no name server knows; one that answers nothing is waited for a second, not ten."""
+
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script: processes would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -82,8 +86,8 @@ settings.load_profile("usual")
 USUAL_SECONDS = {"long": 60, "slow": 15, "spark": 3, "process": 1}
 """What a test with this mark takes, roughly; all others take nothing."""
 
-TRY_FEWER = ("examples", "spread", "histories", "LONG")
-"""Names of ``tests/support/examples.py`` in a file whose tests try more cases in ``make test-long``."""
+TRY_FEWER = ("examples", "spread", "histories", "LONG", "each_call", "cut_at_every_call")
+"""Names of ``tests/support/examples.py`` and ``stored.py`` in a file whose tests try more in ``make test-long``."""
 
 IMPORTS_SINCE = {"test_pushdown.py": "4.1"}
 """Files that import what came with this version of Spark."""
@@ -91,7 +95,9 @@ IMPORTS_SINCE = {"test_pushdown.py": "4.1"}
 MARKED_AS_A_WHOLE = re.compile(r"^pytestmark = .*\bmark\.(?:spark|process|slow)\b", re.MULTILINE)
 """In a file whose tests all start Spark or processes, or are slow."""
 
-HAS_LONG = re.compile(r"\bmark\.(?:long|browser)\b|\bhypothesis\b|\bfrom examples import\b")
+HAS_LONG = re.compile(
+    r"\bmark\.(?:long|browser)\b|\bhypothesis\b|\bfrom examples import\b|\b(?:each_call|cut_at_every_call)\b"
+)
 """In a file with a test that ``make test-long`` runs: marked, or one that tries more cases there."""
 
 ARCH = "tests/arch"
@@ -162,7 +168,7 @@ def _tries_fewer(item: pytest.Item) -> bool:
     """Whether a test tries more cases in ``make test-long`` than in ``make test``."""
     names = vars(getattr(item, "module", item))
     is_property = hasattr(getattr(item, "obj", None), "hypothesis")
-    return is_property or any(name in names and names[name] is getattr(cases, name) for name in TRY_FEWER)
+    return is_property or any(name in names and names[name] is getattr(cases, name, names[name]) for name in TRY_FEWER)
 
 
 def _leave_out_long_ones(config: pytest.Config, items: list[pytest.Item]) -> None:

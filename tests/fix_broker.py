@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -145,11 +146,12 @@ StartBroker = Callable[..., RunningBroker]
 
 
 def wait_until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Return as soon as ``condition`` holds; fail with ``what`` when it does not in time."""
-    end = time.monotonic() + deadline_s
+    """Return soon after ``condition`` holds, asked ever less often; fail with ``what`` when it does not in time."""
+    began = time.monotonic()
     while not condition():
-        assert time.monotonic() < end, f"waited {deadline_s} s in vain: {what}"
-        select.select([], [], [], 0.005)
+        waited_s = time.monotonic() - began
+        assert waited_s < deadline_s, f"waited {deadline_s} s in vain: {what}"
+        select.select([], [], [], min(0.005 + waited_s / 20, 0.05))
 
 
 def broker_command(*arguments: str | Path) -> list[str]:
@@ -171,6 +173,19 @@ def _run(arguments: Sequence[str | Path], log: IO[str], limits: Mapping[int, int
 
     command = broker_command(*arguments)
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=limit)
+
+
+def run_broker_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run ``metaq-broker`` to its end in a fork: what an operator calls, or a start that is refused."""
+    with tempfile.TemporaryFile("w+") as error:
+        process = fork_broker(arguments, error, {})
+        with process.stdout:
+            try:
+                status = process.wait(DEADLINE_S)
+            finally:
+                process.kill()
+            error.seek(0)
+            return subprocess.CompletedProcess(process.args, status, process.stdout.read(), error.read())
 
 
 def launch(
@@ -229,16 +244,12 @@ def launch_in(folder: Path, rest: str = "[topic=*]\n", **keys: object) -> Runnin
 
 
 @pytest.fixture
-def start_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartBroker]:
-    """Start brokers: ``start_broker("dev", folder, "--port", "0")``. All are ended after the test.
-
-    Those of a module with ``FORKED = False`` have a Python of their own.
-    """
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Start brokers: ``start_broker("dev", folder, "--port", "0")``. All are ended after the test."""
     running: list[RunningBroker] = []
-    forked = getattr(request.module, "FORKED", True)
 
     def start(*arguments: str | Path, file_bytes_max: int | None = None) -> RunningBroker:
-        running.append(launch(arguments, tmp_path / f"broker-{len(running)}.log", file_bytes_max, forked=forked))
+        running.append(launch(arguments, tmp_path / f"broker-{len(running)}.log", file_bytes_max))
         return running[-1]
 
     yield start

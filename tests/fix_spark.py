@@ -25,10 +25,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader, DataStreamWriter, StreamingQuery
 
+from metaq import MetaQ
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.producer import Producer
 from metaq.discovery.fixed import FixedDirectory
-from metaq.model import Address, Message, TopicPartition
+from metaq.model import Address, Message, Partition, TopicPartition
 from metaq_spark.spark_version import ADMISSION_CONTROL
 
 ROOT = Path(__file__).parents[1]
@@ -99,7 +100,10 @@ class Topic:
         frame.write.format(self.FORMAT).mode("append").options(**given).save()
 
     def put(self, *values: str, partition: int = 0) -> None:
-        self.write(self.frame([(value, partition) for value in values], "value string, partition int"))
+        """Store messages, without Spark: it needs half a dozen processes for that."""
+        with MetaQ(self.servers) as mq:
+            (broker_id,) = mq.cluster.brokers()
+            mq.producer().send_many(self.name, values, partition=Partition(broker_id, partition))
 
     def read(self, **options: str) -> DataFrame:
         given = self.options(subscribe=self.name) | options
@@ -108,6 +112,11 @@ class Topic:
     def values(self, **options: str) -> list[str]:
         """Every payload as text, sorted."""
         return sorted(row.value.decode() for row in self.read(**options).select("value").collect())
+
+    def stored(self) -> list[str]:
+        """Every payload as text, sorted, read without Spark."""
+        with MetaQ(self.servers) as mq:
+            return sorted(message.data.decode() for message in mq.browse(self.name))
 
     def stream(self, **options: str) -> DataFrame:
         """A streaming read of the topic, from its start unless an option says otherwise."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import shutil
 import signal
 import subprocess
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,12 +32,16 @@ TICK_MS = 200
 SESSION_S = 2.0
 """Longer than the two ticks that ZooKeeper insists on, so that a busy machine does not end sessions by itself."""
 
+ROOTS_AHEAD = 20
+"""Roots are made so many tests ahead: in a tree that is a few seconds old, groups wait for members that know more."""
+
 
 class ZooKeeperServer(peers.zookeeper.ZooKeeperServer):
     """A server that tests freeze, take back to an older state, and look into."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, TICK_MS)
+        self._roots: deque[str] = deque()
 
     @property
     def data(self) -> Path:
@@ -73,6 +77,15 @@ class ZooKeeperServer(peers.zookeeper.ZooKeeperServer):
         client = KazooClient(self.address, timeout=SESSION_S)
         client.start(DEADLINE_S)
         return client
+
+    def next_root(self, client: KazooClient) -> str:
+        """Return a root for one test, which is there."""
+        while len(self._roots) <= ROOTS_AHEAD:
+            self._roots.append(f"/test-{next(_numbers)}")
+            client.ensure_path(self._roots[-1])
+        root = self._roots.popleft()
+        client.ensure_path(root)  # another test may have emptied the server
+        return root
 
 
 @dataclass(frozen=True)
@@ -146,13 +159,10 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKe
 
 
 @pytest.fixture
-def zookeeper(zookeeper_server: ZooKeeperServer, request: pytest.FixtureRequest) -> Iterator[ZooKeeperRoot]:
+def zookeeper(zookeeper_server: ZooKeeperServer) -> Iterator[ZooKeeperRoot]:
     """A root in ZooKeeper for this test alone."""
-    name = re.sub(r"\W+", "-", request.node.name).strip("-")[:60]
-    root = f"/{name}-{next(_numbers)}"  # other files may have a test of this name
     client = zookeeper_server.client()
-    client.ensure_path(root)
-    yield ZooKeeperRoot(zookeeper_server, root, client)
+    yield ZooKeeperRoot(zookeeper_server, zookeeper_server.next_root(client), client)
     zookeeper_server.restore()
     client.stop()
     client.close()

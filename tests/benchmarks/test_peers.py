@@ -44,11 +44,11 @@ def test_kafka_listens_here_alone() -> None:
     assert listeners == ["listeners=PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2"]
 
 
-@pytest.mark.parametrize("first", range(256))
-def test_a_cluster_id_is_never_taken_for_an_option(first: int) -> None:
-    text = cluster_id(bytes([first, *range(15)]))
-    assert not text.startswith("-")
-    assert len(text) == 22
+def test_a_cluster_id_is_never_taken_for_an_option() -> None:
+    for first in range(256):
+        text = cluster_id(bytes([first, *range(15)]))
+        assert not text.startswith("-"), first
+        assert len(text) == 22, first
 
 
 def test_what_kafka_prints_is_shown_when_it_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

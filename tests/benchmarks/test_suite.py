@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import suite
+from examples import rarely
 from fake_programs import fake, given_to, outcome, read, results_of, turns_of, wait
 from figures import Results, WrongResults
 from machine import command_line, file_system
@@ -42,7 +43,7 @@ class TestRun:
         assert {"command", "date", "commit", "seconds"} <= results.about.keys()
         assert str(tmp_path.parent) not in json.dumps(results.about["machine"])
 
-    @pytest.mark.parametrize("kind", ["status", "no figures", "no file", "empty"])
+    @pytest.mark.parametrize("kind", ["status", *rarely("no figures", "no file", "empty")])
     def test_a_program_that_fails_does_not_stop_the_others(
         self, tmp_path: Path, capfd: pytest.CaptureFixture[str], kind: str
     ) -> None:
@@ -64,7 +65,7 @@ class TestRun:
         found = suite.run(Program("long", "long.py", "patience"), [], tmp_path, seconds_max=0.5)
         assert found.failed == "did not end within 0.5 s"
 
-    @pytest.mark.parametrize("name", ["results.svg", "results.png"])
+    @pytest.mark.parametrize("name", ["results.svg", *rarely("results.png")])
     def test_there_is_a_plot(self, tmp_path: Path, name: str) -> None:
         run_suite(tmp_path, fake(tmp_path, "one", [read(80, aim=0.9), wait(200), read(5000, "read, fast")]))
         plot = (tmp_path / "out" / name).read_bytes()
@@ -195,6 +196,7 @@ class TestFile:
             Results.read(tmp_path / "none.json")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.process
 def test_a_real_program_through_the_suite(tmp_path: Path) -> None:

@@ -7,18 +7,23 @@ import re
 import select
 import signal
 import socket
-import subprocess
 import threading
 from pathlib import Path
 
 import pytest
-from fix_broker import DEADLINE_S, RunningBroker, StartBroker, WireClient, broker_command, system_section, wait_until
+from fix_broker import (
+    DEADLINE_S,
+    RunningBroker,
+    StartBroker,
+    WireClient,
+    launch,
+    run_broker_command,
+    system_section,
+    wait_until,
+)
 from text_protocol import bodies, get, placed, put, read_all
 
 pytestmark = pytest.mark.process
-
-FORKED = False
-"""Of the brokers here: they are started as users start them."""
 
 SYSTEM = system_section(1)
 
@@ -33,7 +38,7 @@ def ini(tmp_path: Path) -> Path:
 
 def refused(*arguments: str | Path) -> tuple[int, str, str]:
     """Start a broker that should not start; return exit status, standard output and error."""
-    done = subprocess.run(broker_command(*arguments), capture_output=True, text=True, timeout=DEADLINE_S)
+    done = run_broker_command(*arguments)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -48,8 +53,8 @@ def stats(broker: RunningBroker, item: str = "") -> list[str]:
 # ---- start
 
 
-def test_the_development_mode_needs_nothing_and_leaves_nothing(start_broker: StartBroker) -> None:
-    broker = start_broker("dev", "--port", "0")
+def test_the_development_mode_needs_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    broker = launch(["dev", "--port", "0"], tmp_path / "log", forked=False)  # as users start it
     assert broker.data.is_dir()
     client = broker.client()
     assert placed(client.ask(put("anything", b"x", 1)))[2] == 0
@@ -57,6 +62,7 @@ def test_the_development_mode_needs_nothing_and_leaves_nothing(start_broker: Sta
     assert broker.process.stdout is not None
     assert f'{{"brokers": "{broker.address}"}}' in broker.process.stdout.read()
     assert not broker.data.exists()
+    broker.end()
 
 
 def test_a_given_development_folder_is_kept(start_broker: StartBroker, tmp_path: Path) -> None:
@@ -134,7 +140,7 @@ def test_zookeeper_is_not_silently_left_out(ini: Path, start_broker: StartBroker
     section = "[zookeeper]\nzk.zkConnect=127.0.0.1:1\nzk.zkConnectionTimeoutMs=200\n"
     plain = ini.read_text()
     ini.write_text(plain + section)
-    ended = subprocess.run(broker_command("start", "-f", ini), capture_output=True, text=True, timeout=30, check=False)
+    ended = run_broker_command("start", "-f", ini)
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1] == (
         "metaq-broker: ZooKeeper at 127.0.0.1:1 cannot be reached within 200 ms (zk.zkConnectionTimeoutMs); check "

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cluster_load import TOPIC, Cable, Position, Producers, Receipt, holes, lost, repeated, stored
-from fix_broker import RunningBroker, StartBroker, broker_command, free_port, wait_until
+from fix_broker import RunningBroker, StartBroker, broker_command, free_port, run_broker_command, wait_until
 from fix_zookeeper import SESSION_S, Brokers, Node, meta
 from kazoo.exceptions import ConnectionLoss, NoNodeError, SessionExpiredError
 
@@ -93,6 +93,7 @@ def cluster(brokers: Brokers) -> Iterator[Cluster]:
     cluster.end()
 
 
+@pytest.mark.long
 def test_brokers_are_killed_and_started_in_any_order(cluster: Cluster) -> None:
     chance = random.Random(5)
     cluster.load.go_on(*IDS)
@@ -192,8 +193,7 @@ class Replicated:
 
     def promote(self, *how: str) -> None:
         """Make the slave a master."""
-        promote = broker_command("ctl", "--data", self.running["slave"].data, "promote", *how)
-        done = subprocess.run(promote, capture_output=True, text=True, timeout=60, check=False)
+        done = run_broker_command("ctl", "--data", self.running["slave"].data, "promote", *how)
         assert done.returncode == 0, done.stderr
 
     def receipts_of(self, name: str) -> list[Receipt]:

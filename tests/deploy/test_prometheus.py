@@ -222,6 +222,7 @@ class RunningPrometheus:
         return False
 
 
+@pytest.mark.long
 @has_prometheus
 @pytest.mark.process
 @pytest.mark.slow

@@ -34,10 +34,10 @@ def test_any_changed_byte_is_noticed(position: int, change: int, key: MessageKey
         read_payload(bytes(payload))
 
 
-@pytest.mark.parametrize("length", range(100))
-def test_any_cut_is_noticed(length: int) -> None:
-    with pytest.raises(PayloadFault):
-        read_payload(make_payload(KEYS[0], 100)[:length])
+def test_any_cut_is_noticed() -> None:
+    for length in range(100):
+        with pytest.raises(PayloadFault):
+            read_payload(make_payload(KEYS[0], 100)[:length])
 
 
 @pytest.mark.parametrize("piece", [1, 7, 50, 1000])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from examples import rarely
 
 from faults.broker_process import ServerSettings
 from faults.checker.anomaly import Kind
@@ -133,7 +134,9 @@ FAULTS = (
 )
 
 
-@pytest.mark.parametrize(("fault", "kinds"), FAULTS, ids=[fault.__name__ for fault, _ in FAULTS])
+@pytest.mark.parametrize(
+    ("fault", "kinds"), [*FAULTS[:3], *rarely(*FAULTS[3:])], ids=[fault.__name__ for fault, _ in FAULTS]
+)
 def test_a_planted_fault_is_found(fault: Callable[[Trial, Image], None], kinds: tuple[Kind, ...], trial: Trial) -> None:
     fault(trial, survey_files(trial.broker.data))
     trial.broker.start()

@@ -6,14 +6,13 @@ Runs only where ``METAQ_JAVA_ZOOKEEPER`` and ``METAQ_JAVA_LIB`` are named (docs/
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from fix_broker import StartBroker, WireClient, broker_command, system_section, wait_until
+from fix_broker import StartBroker, WireClient, run_broker_command, system_section, wait_until
 from fix_spark import named
 
 from metaq.formats.checksum import checksum
@@ -161,5 +160,5 @@ def test_there_and_back_and_there_again(java: JavaServer, start_broker: StartBro
     expected = [[*bodies, b"java", b"three"] for bodies in expected]
     assert [stored(data, partition) for partition in range(2)] == expected
     assert {"java-journal", "java-journal-2"} <= {path.name for path in (data / "transactions").iterdir()}
-    checked = subprocess.run(broker_command("fsck", "--data", data), capture_output=True, text=True)
+    checked = run_broker_command("fsck", "--data", data)
     assert (checked.returncode, "no problems" in checked.stdout) == (0, True), checked.stdout

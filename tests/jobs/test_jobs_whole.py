@@ -121,6 +121,7 @@ def test_topic_to_parquet_adds_what_is_new(main: Main, broker: Address, spark: S
 LAST_WINDOW = {"window_start": "2008-11-09T20:50:00.000Z", "window_end": "2008-11-09T20:55:00.000Z"}
 
 
+@pytest.mark.long
 def test_error_rates_sends_every_window_of_a_finished_input(main: Main, broker: Address, tmp_path: Path) -> None:
     put_lines(
         broker,

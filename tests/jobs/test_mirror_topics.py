@@ -111,7 +111,7 @@ def test_a_mirror_goes_on_and_takes_new_topics(
     spark: SparkSession, pair: tuple[RunningBroker, RunningBroker], tmp_path: Path
 ) -> None:
     source, target = (broker.address for broker in pair)
-    folders = ["--checkpoint", str(tmp_path / "progress"), "--max-bytes-per-batch", "700"]
+    folders = ["--checkpoint", str(tmp_path / "progress"), "--max-bytes-per-batch", "2000"]
     brokers = ["--from-brokers", str(source), "--to-brokers", str(target), "--pattern", "orders|paid.*"]
     common = [*brokers, *folders, "--prefix", "copy-"]
     odd = [Message(b"\xff\x00", "a"), Message(b""), Message(b"x", ""), Message("é".encode(), "é=1")]

@@ -93,6 +93,7 @@ def test_back_forward_and_undone(run: Run, topic: Topic, command: Callable[..., 
     assert (shown["planned_batch"], shown["sources"][0]["partitions"][0]["lag_messages"]) == (None, 0)
 
 
+@pytest.mark.long
 def test_to_a_time_and_a_new_partition_unharmed(
     run: Run, topic: Topic, command: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_to_a_time_and_a_new_partition_unharmed(
     assert run() == []  # no message is that new: at the end
 
 
+@pytest.mark.long
 def test_an_unfinished_batch_is_not_moved_over_by_accident(
     run: Run, topic: Topic, command: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -124,6 +126,7 @@ def test_an_unfinished_batch_is_not_moved_over_by_accident(
     assert not (commits / "2").exists()
 
 
+@pytest.mark.long
 def test_a_stateful_query_keeps_its_state(topic: Topic, command: Callable[..., Any], tmp_path: Path) -> None:
     topic.put("m0", "m1", "m0")
     counted = topic.stream().selectExpr("cast(value as string) value").groupBy("value").count()
@@ -152,6 +155,7 @@ def test_sinks_with_a_log_of_batches_go_on(topic: Topic, command: Callable[..., 
     assert len(os.listdir(tmp_path / "checkpoint" / "commits")) > 20  # with their checksums: more than ten batches
 
 
+@pytest.mark.long
 def test_an_exactly_once_sink_goes_on(topic: Topic, command: Callable[..., Any], tmp_path: Path) -> None:
     topic.put("m0", "m1", "m2")
     target = topic.named(topic.name + "-target")
@@ -159,7 +163,7 @@ def test_an_exactly_once_sink_goes_on(topic: Topic, command: Callable[..., Any],
     def copy() -> list[str]:
         rows = topic.stream(maxBytesPerTrigger=str(FRAME_BYTES)).select("value")
         assert target.append_all(rows, tmp_path, delivery="exactly_once").awaitTermination(120)
-        return target.values()
+        return target.stored()
 
     assert copy() == ["m0", "m1", "m2"]
     assert command("move", "--to-batch", "0", "--yes")["done"]

@@ -44,6 +44,7 @@ def test_batch_and_stream(printed: str) -> None:
     assert "rows: 100 in order: True" in printed
 
 
+@pytest.mark.long
 def test_log_and_gauges_follow_a_query(printed: str) -> None:
     start = "LOG metaq_spark.lag "
     check_figures(printed, [line.removeprefix(start) for line in printed.splitlines() if line.startswith(start)])

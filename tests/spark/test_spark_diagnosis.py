@@ -75,6 +75,7 @@ def test_a_partition_that_assign_leaves_out(query: DiagnosedQuery) -> None:
     assert "Add 0-1 to the option assign" in found.advice
 
 
+@pytest.mark.long
 def test_a_filter_that_matches_nothing(query: DiagnosedQuery) -> None:
     """A4"""
     query.put("0", attribute="paid")
@@ -107,6 +108,7 @@ def test_a_batch_that_is_stuck_in_the_sink_and_is_skewed(query: DiagnosedQuery) 
     sink.let_all_go()
 
 
+@pytest.mark.long
 def test_a_trigger_that_is_due_later_and_one_that_has_ended(query: DiagnosedQuery) -> None:
     """B3, B11"""
     query.put("1")
@@ -125,6 +127,7 @@ def test_a_trigger_that_is_due_later_and_one_that_has_ended(query: DiagnosedQuer
     query.expect("waiting", "B3")
 
 
+@pytest.mark.long
 def test_a_frozen_broker(query: DiagnosedQuery, dev_broker: RunningBroker) -> None:
     """B4, B7, G5"""
     sink = SlowSink(from_batch=1)
@@ -182,6 +185,7 @@ def test_the_query_waits_for_more_messages(query: DiagnosedQuery) -> None:
     assert "makes no batch" in plain.sentence
 
 
+@pytest.mark.long
 def test_a_topic_that_was_made_again(
     query: DiagnosedQuery, start_broker: StartBroker, dev_broker: RunningBroker, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def test_a_broker_that_refuses_messages(made: DiagnosedQuery, start_broker: Star
         made.put("2")
 
 
+@pytest.mark.long
 def test_messages_that_were_removed_unread(made: DiagnosedQuery, start_broker: StartBroker, tmp_path: Path) -> None:
     """A5"""
     folder = tmp_path / "broker"
@@ -85,6 +86,7 @@ def test_messages_that_were_removed_unread(made: DiagnosedQuery, start_broker: S
     made.expect("idle", "A1")
 
 
+@pytest.mark.long
 def test_queries_of_rocketmq(rocketmq_query: DiagnosedQuery) -> None:
     """A1, B10, B1, B2, B11: the same verdicts, with messages counted instead of bytes."""
     query, go_on = rocketmq_query, threading.Event()
@@ -126,6 +128,7 @@ def test_a_filter_of_rocketmq_that_matches_nothing(rocketmq_query: DiagnosedQuer
     assert "selects 'Paid'" in found.sentence
 
 
+@pytest.mark.long
 def test_a_route_to_a_frozen_broker(made: DiagnosedQuery, start_broker: StartBroker, tmp_path: Path) -> None:
     """G6, G5: a name server still names a broker that is frozen."""
     with running_name_server(tmp_path / "names") as names:

@@ -74,6 +74,7 @@ def test_a_state_that_grows(query: DiagnosedQuery) -> None:
     assert "forgot none" in found.sentence
 
 
+@pytest.mark.long
 def test_two_drivers_on_one_checkpoint_and_one_that_is_killed(query: DiagnosedQuery) -> None:
     """F1, B11"""
     query.put("1")

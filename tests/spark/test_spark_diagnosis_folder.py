@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cli_commands import run_command
 from diagnosed_query import DiagnosedQuery, ended, sentence_of
+from examples import rarely
 from fix_broker import RunningBroker, wait_until
 from pyspark.sql import DataFrame, SparkSession
 
@@ -48,6 +49,7 @@ def newest_batch(folder: Path) -> int:
     return max((int(file.name) for file in folder.glob("[0-9]*")), default=-1)
 
 
+@pytest.mark.long
 def test_a_query_that_has_just_started(query: DiagnosedQuery, dev_broker: RunningBroker) -> None:
     """B14: its broker takes a while to say where the topic begins."""
     query.put("1")
@@ -100,6 +102,7 @@ def test_a_query_that_was_moved(query: DiagnosedQuery) -> None:
     query.expect("idle", "A1")
 
 
+@pytest.mark.long
 def test_a_query_that_keeps_up(query: DiagnosedQuery) -> None:
     """C12: what waits, waits for the next batch."""
     with query.flooded("message"):
@@ -108,6 +111,7 @@ def test_a_query_that_keeps_up(query: DiagnosedQuery) -> None:
     assert "behind" in found.sentence, found.text()
 
 
+@pytest.mark.long
 def test_a_function_that_reads_nothing(query: DiagnosedQuery) -> None:
     """D7"""
     query.put("1")
@@ -138,6 +142,7 @@ def test_a_folder_that_was_copied_while_the_query_ran(query: DiagnosedQuery, tmp
     assert found.sentence.startswith("2 batches are planned and not committed"), found.text()
 
 
+@pytest.mark.long
 def test_a_query_that_was_started_with_another_topic(query: DiagnosedQuery) -> None:
     """F3"""
     query.put("1")
@@ -150,7 +155,7 @@ def test_a_query_that_was_started_with_another_topic(query: DiagnosedQuery) -> N
     assert said == "The checkpoint has positions of orders, and the query subscribes to bills.", found.text()
 
 
-@pytest.mark.parametrize("part", ["offsets", "commits"])
+@pytest.mark.parametrize("part", [*rarely("offsets"), "commits"])
 def test_a_file_that_a_crash_of_the_machine_has_emptied(query: DiagnosedQuery, part: str) -> None:
     """F4: Spark cannot go on with it; with the advice it can."""
     for number in range(3):
@@ -171,6 +176,7 @@ def test_a_file_that_a_crash_of_the_machine_has_emptied(query: DiagnosedQuery, p
     query.expect("idle", "A1")
 
 
+@pytest.mark.long
 def test_reports_of_another_query(query: DiagnosedQuery, tmp_path: Path) -> None:
     """F5, U0: somebody has started the program with another checkpointLocation."""
     query.put("1")

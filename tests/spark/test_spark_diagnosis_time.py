@@ -55,6 +55,7 @@ def put_one_at_a_time(query: DiagnosedQuery, running: StreamingQuery, *events: s
         wait_until(lambda least=before + 1: rows_read(running) >= least, "a batch has the message", 60)
 
 
+@pytest.mark.long
 def test_a_watermark_that_stands_still(query: DiagnosedQuery) -> None:
     """D1: the producer's clock has stopped."""
     running = query.start(counted(query.stream()))

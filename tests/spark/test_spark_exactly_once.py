@@ -55,11 +55,11 @@ def test_a_stream_from_topic_to_topic(topic: Topic, tmp_path: Path) -> None:
     expected = [f"{n:04}" for n in range(500)]
     topic.put(*expected)
     copy(topic, target, tmp_path)
-    assert target.values() == expected
+    assert target.stored() == expected
     forget(tmp_path, "commits")  # as if the driver had died before it noted the batch as done
     topic.put("more")
     copy(topic, target, tmp_path)
-    assert (target.values(), prepared(topic)) == ([*expected, "more"], [])
+    assert (target.stored(), prepared(topic)) == ([*expected, "more"], [])
 
 
 def test_an_older_copy_of_a_checkpoint_is_refused(topic: Topic, tmp_path: Path) -> None:
@@ -70,9 +70,10 @@ def test_an_older_copy_of_a_checkpoint_is_refused(topic: Topic, tmp_path: Path) 
         forget(tmp_path, log)
     with pytest.raises(PySparkException, match=r"comes too late: batch \d+ has been decided\. Another run went on"):
         copy(topic, target, tmp_path)
-    assert len(target.values()) == 500
+    assert len(target.stored()) == 500
 
 
+@pytest.mark.long
 def test_a_checkpoint_one_batch_behind_does_not_drop_new_rows(topic: Topic, tmp_path: Path) -> None:
     """As a restored backup has it, or a driver's machine that lost power: Spark does not fsync a local checkpoint."""
     target = topic.named(topic.name + "-target")
@@ -85,9 +86,10 @@ def test_a_checkpoint_one_batch_behind_does_not_drop_new_rows(topic: Topic, tmp_
     for _ in range(2):
         with pytest.raises(PySparkException, match=r"batch 1 of query .* was written before .*restore the newest one"):
             copy(topic, target, tmp_path)
-    assert (target.values(), prepared(topic)) == (["a", "b"], [])
+    assert (target.stored(), prepared(topic)) == (["a", "b"], [])
 
 
+@pytest.mark.long
 def test_a_copied_checkpoint_does_not_drop_the_rows_of_the_second_query(topic: Topic, tmp_path: Path) -> None:
     one, other = topic.named(topic.name + "-t"), topic.named(topic.name + "-u")
     topic.put("a")
@@ -97,9 +99,10 @@ def test_a_copied_checkpoint_does_not_drop_the_rows_of_the_second_query(topic: T
     copy(topic, one, tmp_path)
     with pytest.raises(PySparkException, match=r"batch 1 of query .* was written before .*a checkpoint of its own"):
         copy(topic, other, tmp_path / "second")
-    assert (one.values(), prepared(topic)) == (["a", "b"], [])
+    assert (one.stored(), prepared(topic)) == (["a", "b"], [])
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_tasks_that_fail_and_are_run_again(topic: Topic, tmp_path: Path) -> None:
     target = topic.named(topic.name + "-target")
@@ -110,7 +113,7 @@ def test_tasks_that_fail_and_are_run_again(topic: Topic, tmp_path: Path) -> None
         done = subprocess.run(command, stdout=log, stderr=log, env=os.environ | spark_environment(), timeout=800)
     assert done.returncode == 0, (tmp_path / "log").read_text()[-5000:]
     assert sorted(path.name for path in tmp_path.glob("met-*")) == ["met-10"]
-    assert (target.values(), prepared(topic)) == ([f"{n:02}" for n in range(24)], [])
+    assert (target.stored(), prepared(topic)) == ([f"{n:02}" for n in range(24)], [])
 
 
 class Breakdown(Exception):
@@ -130,20 +133,21 @@ def split(source: Topic, targets: list[Topic], folder: Path, breakdown_after: in
     for_each_batch(source.stream(), write, folder)
 
 
+@pytest.mark.long
 def test_writes_inside_foreach_batch(topic: Topic, tmp_path: Path) -> None:
     targets = [topic.named(f"{topic.name}-{number}") for number in range(2)]
     topic.put("a", "b")
     for number in range(2):
         with pytest.raises(PySparkException, match=f"after write {number}"):
             split(topic, targets, tmp_path, breakdown_after=number)
-        assert [target.values() for target in targets[: number + 1]] == [["a", "b"]] * (number + 1)
+        assert [target.stored() for target in targets[: number + 1]] == [["a", "b"]] * (number + 1)
     topic.put("c")
     split(topic, targets, tmp_path, breakdown_after=99)
-    assert [target.values() for target in targets] == [["a", "b", "c"]] * 2
+    assert [target.stored() for target in targets] == [["a", "b", "c"]] * 2
     topic.put("d")
     with pytest.raises(PySparkException, match=r"a write inside foreachBatch needs the options txnAppId .* txnVersion"):
         split(topic, targets, tmp_path, breakdown_after=99, named=False)
-    assert ([target.values() for target in targets], prepared(topic)) == ([["a", "b", "c"]] * 2, [])
+    assert ([target.stored() for target in targets], prepared(topic)) == ([["a", "b", "c"]] * 2, [])
 
 
 def test_a_named_write_that_is_repeated_with_other_rows(topic: Topic) -> None:
@@ -158,7 +162,7 @@ def test_a_named_write_that_is_repeated_with_other_rows(topic: Topic) -> None:
     with pytest.raises(PySparkException, match=r"txnVersion 1 of .* was written before.*a txnAppId of its own"):
         write("a", topic.named(topic.name + "-u"))
     write("b", repeatedBatch="accept")
-    assert (topic.values(), prepared(topic)) == (["a"], [])
+    assert (topic.stored(), prepared(topic)) == (["a"], [])
 
 
 def test_batch_writes(topic: Topic) -> None:
@@ -170,12 +174,12 @@ def test_batch_writes(topic: Topic) -> None:
     topic.put("first")
     with pytest.raises(PySparkException, match="3 cannot be written"):
         write(rows.selectExpr("if(value = '3', raise_error('3 cannot be written'), value) value"))
-    assert (topic.values(), prepared(topic)) == (["first"], [])
+    assert (topic.stored(), prepared(topic)) == (["first"], [])
     write(rows)
     expected = [*map(str, range(6)), "first"]
-    assert (topic.values(), prepared(topic)) == (expected, [])
+    assert (topic.stored(), prepared(topic)) == (expected, [])
     for _ in range(2):
         write(topic.frame([("again",)], "value string"), txnAppId=topic.name[:40], txnVersion="7")
     with pytest.raises(PySparkException, match=r"txnVersion 6 of txnAppId \S+ is refused: txnVersion 7 of txnAppId"):
         write(rows, txnAppId=topic.name[:40], txnVersion="6")
-    assert (topic.values(), prepared(topic)) == (sorted([*expected, "again"]), [])
+    assert (topic.stored(), prepared(topic)) == (sorted([*expected, "again"]), [])

@@ -111,6 +111,7 @@ def test_sources_that_come_go_and_get_other_names(topic: Topic, command: Callabl
     assert run(both, tmp_path) == []
 
 
+@pytest.mark.long
 def test_exactly_once_goes_on_with_other_sources_and_after_a_batch_that_failed(
     topic: Topic, command: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -120,7 +121,7 @@ def test_exactly_once_goes_on_with_other_sources_and_after_a_batch_that_failed(
 
     def copy(frame: DataFrame) -> list[str]:
         assert target.append_all(frame, tmp_path, delivery="exactly_once").awaitTermination(120)
-        return target.values()
+        return target.stored()
 
     assert copy(named(topic, "orders")) == ["a0"]
     assert copy(named(topic, "orders").union(named(other, "bills"))) == ["a0", "b0"]

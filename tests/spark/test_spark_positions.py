@@ -132,6 +132,7 @@ def test_a_recreated_topic_fails_or_is_read_from_its_first_message(
     assert parquet_values(again, tmp_path) == ["1", "2", "3", *[f"new {n}" for n in range(9)]]
 
 
+@pytest.mark.long
 def test_messages_put_after_the_end_was_lost_are_read(
     spark: SparkSession, start_broker: StartBroker, tmp_path: Path
 ) -> None:

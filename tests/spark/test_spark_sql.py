@@ -41,7 +41,7 @@ def test_rows_are_inserted_into_a_view_with_columns(topic: Topic) -> None:
     topic.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW sink (value STRING) USING metaq {options}")
     topic.spark.sql("INSERT INTO sink VALUES ('a'), ('b')")
     topic.frame([("c",)], "value string").write.insertInto("sink")
-    assert topic.values() == ["a", "b", "c"]
+    assert topic.stored() == ["a", "b", "c"]
 
 
 def test_a_table_with_columns_is_refused_without_write_options(topic: Topic) -> None:
@@ -52,6 +52,6 @@ def test_a_table_with_columns_is_refused_without_write_options(topic: Topic) -> 
             topic.spark.sql("INSERT INTO wrong_sink VALUES ('a')")
         with_options = f"WITH ('brokers' = '{topic.servers}', 'topic' = '{topic.name}')"
         topic.spark.sql(f"INSERT INTO wrong_sink {with_options} VALUES ('a')")
-        assert topic.values() == ["a"]
+        assert topic.stored() == ["a"]
     finally:
         topic.spark.sql("DROP TABLE wrong_sink")

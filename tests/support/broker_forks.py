@@ -182,6 +182,8 @@ def _become_broker(request: dict[str, Any], stdout: int, stderr: int) -> list[st
 
 def _main(descriptor: int) -> int:
     del sys.path[0]  # the folder of this file
+    import metaq_broker.operate.registration.registration
+    import metaq_broker.replication.driver.zookeeper_store
     import metaq_broker.rocketmq.front_end  # noqa: F401 - loaded for the forks
     from metaq_broker.cli import main
 

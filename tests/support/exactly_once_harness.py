@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from fix_broker import RunningBroker, StartBroker, broker_command, free_port, write_ini
+from fix_broker import RunningBroker, StartBroker, free_port, run_broker_command, write_ini
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import encode_block
@@ -138,8 +137,7 @@ class Harness:
 
     def end_by_hand(self, key: Xid, step: str, broker_id: int = 4) -> None:
         """Let an operator of a broker commit, roll back, complete, accept or forget a branch."""
-        command = broker_command("ctl", "--data", self._data(broker_id), "transaction", step, str(key))
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        run_broker_command("ctl", "--data", self._data(broker_id), "transaction", step, str(key)).check_returncode()
 
     # ---- the driver
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 FAST: Final = bool(os.environ.get("METAQ_FAST_TESTS"))
@@ -29,6 +30,11 @@ def examples(count: int) -> int:
 def spread(cases: Sequence[Case]) -> Sequence[Case]:
     """All of them in `make test-long`, else at most ``SPREAD`` of them, evenly spread; the last is among them."""
     return cases if LONG else cases[:: -(len(cases) // SPREAD + 1)][::-1]
+
+
+def rarely(*cases: object) -> list[Any]:
+    """Cases of a parametrised test that only `make test-long` tries; a tuple has the values of several parameters."""
+    return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.long) for case in cases]
 
 
 def histories(count: int, *, steps: int) -> settings:

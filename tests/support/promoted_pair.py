@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
-from fix_broker import StartBroker, broker_command, free_port, wait_until, write_ini
+from fix_broker import StartBroker, free_port, run_broker_command, wait_until, write_ini
 
 from metaq.backends.metaq.puts import put
 from metaq.backends.metaq.session import Session
@@ -41,8 +40,7 @@ class PromotedPair:
         """Lose the master, as soon as the slave has its messages, and make the slave the master."""
         wait_until(lambda: self._messages("slave") == self._messages("master"), "the copy to be complete")
         self.master.kill()
-        command = broker_command("ctl", "--data", self._folder / "slave" / "data", "promote")
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        run_broker_command("ctl", "--data", self._folder / "slave" / "data", "promote").check_returncode()
         wait_until(lambda: is_taken(self.addresses[1]), "the promoted slave to take messages")
 
     def _messages(self, name: str) -> dict[str, bytes]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
-from fix_broker import RunningBroker, StartBroker, broker_command, write_ini
+from fix_broker import RunningBroker, StartBroker, run_broker_command, write_ini
 
 from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.client import RocketMQ
@@ -37,8 +36,9 @@ class RestartedBroker:
 
     def ctl(self, *arguments: str) -> str:
         """Return what ``metaq-broker ctl`` prints."""
-        command = broker_command("ctl", "--data", self.data, *arguments)
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        done = run_broker_command("ctl", "--data", self.data, *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     def bodies(self, topic: str = "t") -> list[bytes]:
         with RocketMQ(str(self.address)) as rocketmq:

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 import pytest
+from examples import spread
 from metaq_broker.clock import Clock, ManualClock
 from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.engine import Engine, OnDurable
@@ -137,11 +138,14 @@ class Life(Protocol):
 
 
 def each_call(folder: Path, life_in: Callable[[Path], Life]) -> Iterator[tuple[int, Path]]:
-    """The number of each call of a life that changes files, from 1, and a folder for the life in which it fails."""
+    """The number of each call of a life that changes files, from 1, and a folder for the life in which it fails.
+
+    All calls in `make test-long`, else some; the last is among them.
+    """
     (folder / "count").mkdir()
     counting = FaultyFiles(folder / "count")
     life_in(folder / "count").run(counting)
-    for at in range(1, len(counting.calls) + 1):
+    for at in spread(range(1, len(counting.calls) + 1)):
         root = folder / str(at)
         root.mkdir()
         yield at, root

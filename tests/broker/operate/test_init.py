@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fix_broker import StartBroker, broker_command
+from fix_broker import StartBroker, run_broker_command
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.operate.config.keys import WITHOUT_EFFECT, keys_of
 from metaq_broker.operate.config.replication import GregorConfig, PairConfig, SamsaConfig, SlaveConfig
@@ -21,7 +21,7 @@ OWN_DEFAULTS = {"disk_free_bytes_min", "disk_free_bytes_resume"}
 
 
 def init(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(broker_command("init", *arguments), capture_output=True, text=True, timeout=30, check=False)
+    return run_broker_command("init", *arguments)
 
 
 def with_every_key(text: str) -> str:

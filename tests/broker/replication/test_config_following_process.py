@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
-from fix_broker import StartBroker, broker_command, system_section, wait_until
+from fix_broker import StartBroker, run_broker_command, system_section, wait_until
 
 from metaq.protocols.text.commands import Value
 
@@ -22,8 +21,9 @@ def ini(folder: Path, name: str, rest: str) -> Path:
 
 def ctl(data: Path, *arguments: str) -> str:
     """Run a command of the operator's; return what it said."""
-    command = broker_command("ctl", "--data", data, *arguments)
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = run_broker_command("ctl", "--data", data, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_a_topic_of_the_master_comes_to_the_slave(start_broker: StartBroker, tmp_path: Path) -> None:

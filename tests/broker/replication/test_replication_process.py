@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +13,8 @@ from fix_broker import (
     RunningBroker,
     StartBroker,
     WireClient,
-    broker_command,
     free_port,
+    run_broker_command,
     system_section,
     wait_until,
 )
@@ -149,7 +148,7 @@ def test_a_pair_loses_nothing_that_was_acknowledged(start_broker: StartBroker, t
 
 def promote(data: Path, status: int) -> str:
     """Run ``ctl promote``; return what it said."""
-    done = subprocess.run(broker_command("ctl", "--data", data, "promote"), capture_output=True, text=True, check=False)
+    done = run_broker_command("ctl", "--data", data, "promote")
     assert done.returncode == status, done
     return done.stdout + done.stderr
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, broker_command, free_port, launch, system_section, wait_until
+from fix_broker import RunningBroker, free_port, launch, run_broker_command, system_section, wait_until
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.state.state_records import decode_state
 from request_replay import Asker
@@ -119,8 +118,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
             place = fill(rocketmq, asker)
         wait_until(lambda: is_copied(folder / "m", slave), "the copy to be complete")
         master.kill()
-        command = broker_command("ctl", "--data", folder / "s", "promote")
-        subprocess.run(command, check=True, capture_output=True)
+        run_broker_command("ctl", "--data", folder / "s", "promote").check_returncode()
         with rocketmq, Asker(Address("127.0.0.1", at_slave)) as asker:
             yield Story(slave, rocketmq, asker, place)
     finally:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from examples import LONG
 from fix_broker import free_port
 from listeners import RemotingServer
 from local_servers import RunningNameServer, broker_thread, running_name_server
@@ -24,7 +25,7 @@ from metaq.protocols.remoting.headers.clients import HeartBeat
 from metaq.protocols.remoting.headers.sends import ConsumerSendMsgBack
 
 CREATED: Final = 20
-MANY: Final = 2000
+MANY: Final = 2000 if LONG else 400
 AGAIN_S: Final = 60.0
 """Between two attempts at a name server, in the test of one that hangs."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from fix_broker import DEADLINE_S, RunningBroker, StartBroker, broker_command, wait_until, write_ini
+from fix_broker import DEADLINE_S, RunningBroker, StartBroker, run_broker_command, wait_until, write_ini
 from request_replay import Asker
 from text_protocol import placed, put
 
@@ -159,13 +158,11 @@ def test_a_damaged_file_is_refused_and_what_can_be_read_is_saved(
     content = state.read_bytes()
     at = content.index(b"offset/T/g/1")
     state.write_bytes(content[:at] + b"O" + content[at + 1 :])
-    command = broker_command("dev", tmp_path, "--port", "0", "--rocketmq-port", "0")
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+    refused = run_broker_command("dev", tmp_path, "--port", "0", "--rocketmq-port", "0")
     assert refused.returncode == 1
     assert f"state file {state} is damaged at byte " in refused.stderr
     assert "let `metaq-broker fsck --repair` save what can be read" in refused.stderr
-    repair = broker_command("fsck", "--data", tmp_path, "--repair")
-    assert subprocess.run(repair, capture_output=True, timeout=DEADLINE_S).returncode == 1
+    assert run_broker_command("fsck", "--data", tmp_path, "--repair").returncode == 1
     again = asked.enter_context(Asker(started(start_broker, tmp_path).rocketmq_address))
     assert [again.committed("T", "g", queue) for queue in range(3)] == [40, 0, 42]
 
@@ -206,7 +203,7 @@ def test_accounts_are_asked_for_and_read_again(start_broker: StartBroker, tmp_pa
 
 def test_a_wrong_file_of_accounts_is_refused(tmp_path: Path) -> None:
     accounts, ini = with_accounts(tmp_path, "accounts:\n- accessKey: boss\n")
-    done = subprocess.run(broker_command("start", "-f", ini), capture_output=True, text=True, timeout=DEADLINE_S)
+    done = run_broker_command("start", "-f", ini)
     assert done.returncode == 1
     reason = "account 'boss': its secretKey has fewer than 7 characters"
     assert f"file of accounts {accounts}: {reason}" in done.stderr

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cli_commands import CapturedCommand
 from fix_broker import wait_until
 from fix_zookeeper import SESSION_S, Brokers, ZooKeeperRoot
 
@@ -23,36 +23,36 @@ SIZE = HEADER_BYTES + 1
 
 
 class Command:
-    """Runs ``metaq`` on the cluster of a test."""
+    """Runs ``metaq`` on the cluster of a test: in a process of its own, or with ``run`` in this one."""
 
-    def __init__(self, cluster: str, folder: Path) -> None:
-        self.cluster = cluster
-        self.environment = {**os.environ, "METAQ_CLUSTER": cluster, "XDG_STATE_HOME": str(folder)}
+    def __init__(self, cluster: str, run: CapturedCommand) -> None:
+        self.cluster, self._run = cluster, run
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "metaq.cli.main", *arguments],
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        command = [sys.executable, "-m", "metaq.cli.main", *arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def __call__(self, *arguments: str) -> tuple[int, list[str], str]:
-        process = self.start(*arguments)
-        out, error = process.communicate(timeout=60)
-        return process.returncode, out.splitlines(), error
+        status, out, error = self._run(*arguments)
+        return status, out.splitlines(), error
 
 
 @pytest.fixture
-def metaq(brokers: Brokers, zookeeper: ZooKeeperRoot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+def metaq(
+    brokers: Brokers,
+    zookeeper: ZooKeeperRoot,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: CapturedCommand,
+) -> Command:
     """A topic "orders" with the messages a to f in one partition."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     brokers.start("one", "[topic=orders]\nnumPartitions=1\n")
     cluster = f"zk://{zookeeper.option}"
     with MetaQ(cluster) as mq:
         mq.producer().send_many("orders", list("abcdef"))
-    return Command(cluster, tmp_path)
+    monkeypatch.setenv("METAQ_CLUSTER", cluster)
+    return Command(cluster, command)
 
 
 def test_a_group_is_read_on_from_run_to_run(metaq: Command, zookeeper: ZooKeeperRoot) -> None:

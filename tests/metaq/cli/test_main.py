@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker
+from fix_broker import RunningBroker, wait_until
 
 from metaq import AsyncMetaQ, AsyncRocketMQ, MetaQ, RocketMQ
 from metaq.cli.arguments import parse_start, parse_time
@@ -257,29 +257,31 @@ class TestWithBroker:
         return {**os.environ, "METAQ_CLUSTER": str(dev_broker.address)}
 
     def test_a_reader_that_goes_away_and_ctrl_c(self, environment: dict[str, str]) -> None:
-        lines = b"".join(b"%d\n" % number for number in range(100_000))
-        subprocess.run([*COMMAND, "produce", "many"], env=environment, input=lines, check=True, capture_output=True)
-        with subprocess.Popen(
-            [*COMMAND, "consume", "many"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as piped:
-            assert piped.stdout is not None
-            assert piped.stderr is not None
-            assert piped.stdout.readline() == b"0\n"
-            piped.stdout.close()
-            assert (piped.wait(60), piped.stderr.read()) == (EXIT_PIPE, b"")
-        with subprocess.Popen(
-            [*COMMAND, "consume", "many", "-f", "--from", "latest"],
-            env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        ) as following:  # fmt: skip
-            assert following.stdout is not None
-            assert following.stderr is not None
-            while True:  # until it follows
-                subprocess.run([*COMMAND, "produce", "many", "-m", "new"], env=environment, capture_output=True)
+        with MetaQ(environment["METAQ_CLUSTER"]) as mq, mq.producer() as producer:
+            producer.send_many("many", [b"%d" % number for number in range(100_000)])
+            with subprocess.Popen(
+                [*COMMAND, "consume", "many"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            ) as piped:
+                assert piped.stdout is not None
+                assert piped.stderr is not None
+                assert piped.stdout.readline() == b"0\n"
+                piped.stdout.close()
+                assert (piped.wait(60), piped.stderr.read()) == (EXIT_PIPE, b"")
+            with subprocess.Popen(
+                [*COMMAND, "consume", "many", "-f", "--from", "latest"],
+                env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            ) as following:  # fmt: skip
+                assert following.stdout is not None
+                assert following.stderr is not None
                 os.set_blocking(following.stdout.fileno(), False)
-                if following.stdout.read() not in (None, b""):
-                    break
-            following.send_signal(signal.SIGINT)
-            assert (following.wait(60), following.stderr.read()) == (130, b"")
+
+                def is_shown() -> bool:
+                    producer.send("many", b"new")
+                    return following.stdout.read() not in (None, b"")  # type: ignore[union-attr]
+
+                wait_until(is_shown, "it follows")
+                following.send_signal(signal.SIGINT)
+                assert (following.wait(60), following.stderr.read()) == (130, b"")
 
     def test_keys_and_unknown_partitions(self, environment: dict[str, str]) -> None:
         keyed = subprocess.run(

@@ -19,7 +19,7 @@ from metaq.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-LINES = int(os.environ.get("METAQ_PIPE_LINES") or 20_000)
+LINES = int(os.environ.get("METAQ_PIPE_LINES") or 5_000)
 METAQ = [sys.executable, "-m", "metaq.cli.main"]
 ODD = [b"", b"\r", b"cr\r", b"\x00", b"\xff\xfe \x80", "日本 \u2028".encode(), b" blanks \t", b"%v\\n"]
 ODD += [b"long " * 60_000, b"", b""]

@@ -14,7 +14,7 @@ from metaq.testing.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.process
 
-BUSY, QUIET = 4000, 10
+BUSY, QUIET = 1000, 10
 WAYS = ["run", "run with workers", "fetch", "iteration"]
 
 

@@ -5,12 +5,12 @@ Its transactions are then behind those that its clients have seen, and it refuse
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fix_broker import broker_command, wait_until
+from examples import rarely
+from fix_broker import run_broker_command, wait_until
 from fix_zookeeper import SESSION_S, Brokers, ZooKeeperRoot, ZooKeeperServer, meta
 
 from metaq.discovery.zk_cache import TreeCache
@@ -39,8 +39,7 @@ def look_again(zookeeper: ZooKeeperRoot) -> ZooKeeperRoot:
 
 
 def status(data: Path) -> str:
-    command = broker_command("ctl", "--data", data, "status")
-    lines = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    lines = run_broker_command("ctl", "--data", data, "status").stdout.splitlines()
     return next(line for line in lines if line.startswith("zookeeper")).split(maxsplit=1)[1]
 
 
@@ -50,7 +49,7 @@ def write_much(zookeeper: ZooKeeperRoot) -> None:
         zookeeper.put("/much", str(number))
 
 
-@pytest.mark.parametrize("older", [False, True], ids=["empty", "older"])
+@pytest.mark.parametrize("older", [*rarely(False), True])
 def test_a_broker_registers_again(brokers: Brokers, tmp_path: Path, older: bool) -> None:
     zookeeper, server = brokers.zookeeper, brokers.zookeeper.server
     if older:

@@ -417,22 +417,22 @@ ALSO_TRUE = {("waiting", "gone"), ("failed", "idle")}
 MISSING = ("P", "B", "S", "PS", "PB", "BS", "PBS", "C", "CS", "CB", "U")
 
 
-@pytest.mark.parametrize("without", MISSING)
 @pytest.mark.parametrize("name", CASES)
-def test_with_less_evidence_the_verdict_is_never_wrong(name: str, without: str, tmp_path: Path) -> None:
+def test_with_less_evidence_the_verdict_is_never_wrong(name: str, tmp_path: Path) -> None:
     case, query = CASES[name], Prepared(tmp_path)
     case.make(query)
-    if "C" in without and not query.events:
-        pytest.skip("nothing is left")
-    found = query.judged(without)
-    assert "?;" not in found.text()
-    if found.verdict == case.verdict:
-        return
-    named = {str(one.kind) for one in found.missing}
-    given = set(without.replace("S", "SP"))  # a status is a report
-    assert named & given, f"{found.verdict} without {without}: {found.text()}"
-    modest = found.verdict in (QueryVerdict.UNKNOWN, QueryVerdict.WORKING)
-    assert modest or (case.verdict, found.verdict) in ALSO_TRUE, found.text()
+    for without in MISSING:
+        if "C" in without and not query.events:
+            continue  # nothing is left
+        found = query.judged(without)
+        assert "?;" not in found.text(), without
+        if found.verdict == case.verdict:
+            continue
+        named = {str(one.kind) for one in found.missing}
+        given = set(without.replace("S", "SP"))  # a status is a report
+        assert named & given, f"{found.verdict} without {without}: {found.text()}"
+        modest = found.verdict in (QueryVerdict.UNKNOWN, QueryVerdict.WORKING)
+        assert modest or (case.verdict, found.verdict) in ALSO_TRUE, f"without {without}: {found.text()}"
 
 
 def test_a_query_with_pauses_is_not_told_that_its_sink_is_the_brake(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_reload_changes_when_and_what(start: Callable[..., RunningBroker], tmp_p
     put(client, 15)
     age(broker.data / "orders-0", 60)
     file = tmp_path / "server.ini"
-    file.write_text(file.read_text() + f"deletePolicy=archive,10s\n{EACH_SECOND}")
+    file.write_text(file.read_text() + f"deletePolicy=archive,1s\n{EACH_SECOND}")
     os.kill(broker.process.pid, 1)
     archive = broker.data / "orders-0" / "00000000000000000000.meta.arc"
     wait_until(archive.exists, "the new policy is applied by the new schedule")

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, broker_command, wait_until
+from fix_broker import RunningBroker, StartBroker, run_broker_command, wait_until
 from operated import ask, ctl, refusal, report, stored
 
 import metaq
@@ -147,8 +147,7 @@ def test_a_broker_whose_folder_is_not_here(dev_broker: RunningBroker) -> None:
 
 def test_stats_of_brokers_by_address(dev_broker: RunningBroker) -> None:
     def stats(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = broker_command("stats", *arguments)
-        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        return run_broker_command("stats", *arguments)
 
     one = stats("--brokers", str(dev_broker.address), "config")
     assert (one.returncode, one.stderr) == (0, "")
@@ -166,7 +165,7 @@ def test_stats_of_brokers_by_address(dev_broker: RunningBroker) -> None:
     ("arguments", "subcommands"), [([], ["start", "dev", "init", "ctl", "stats"]), (["ctl"], ["status", "partitions"])]
 )
 def test_without_a_subcommand_they_are_listed(arguments: list[str], subcommands: list[str]) -> None:
-    done = subprocess.run(broker_command(*arguments), capture_output=True, text=True, timeout=30, check=False)
+    done = run_broker_command(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     for name in subcommands:
         assert re.search(rf"^ +{name}  +\w", done.stderr, re.MULTILINE), done.stderr

@@ -7,14 +7,13 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import urllib.error
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, broker_command, system_section, wait_until, write_ini
+from fix_broker import RunningBroker, StartBroker, run_broker_command, system_section, wait_until, write_ini
 from fix_tls import Certificates
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.operate.config.http import HttpConfig
@@ -119,7 +118,7 @@ def test_a_port_that_is_taken_keeps_the_broker_from_starting(tmp_path: Path) -> 
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         file = write_ini(tmp_path / "one", f"[topic=*]\n[http]\nport={port}\n")
-        done = subprocess.run(broker_command("start", "-f", file), capture_output=True, text=True, timeout=60)
+        done = run_broker_command("start", "-f", file)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
         f"metaq-broker: cannot listen on 127.0.0.1 port {port} for HTTP ([http] port): Address already in use; "

@@ -12,7 +12,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fix_broker import DEADLINE_S, RunningBroker, StartBroker, WireClient, wait_until
+from fix_broker import DEADLINE_S, RunningBroker, StartBroker, WireClient, run_broker_command, wait_until
+from operated import ctl
 from prometheus_client.parser import text_string_to_metric_families
 
 pytestmark = pytest.mark.process
@@ -153,10 +154,9 @@ def _only_grows(name: str) -> bool:
 def test_a_read_only_partition_and_a_deleted_topic_show(broker: RunningBroker, port: int) -> None:
     client = broker.client()
     work(client)
-    command = [sys.executable, "-m", "metaq_broker.cli", "ctl", "--data", str(broker.data)]
-    subprocess.run([*command, "close", "late", "0"], check=True, capture_output=True)
+    assert ctl("--data", broker.data, "close", "late", "0").status == 0
     assert scrape(port)["metaq_partitions_closed"] == 1
-    subprocess.run([*command, "delete", "late", "0"], check=True, capture_output=True)
+    assert ctl("--data", broker.data, "delete", "late", "0").status == 0
     found = scrape(port)
     assert found["metaq_partitions_closed"] == 0
     assert "metaq_partitions{topic=late}" not in found
@@ -164,9 +164,7 @@ def test_a_read_only_partition_and_a_deleted_topic_show(broker: RunningBroker, p
 
 
 def test_status_reports_where_metrics_are(broker: RunningBroker, port: int) -> None:
-    command = [sys.executable, "-m", "metaq_broker.cli", "ctl", "--data", str(broker.data), "status"]
-    reported = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert f"http://127.0.0.1:{port}/metrics\n" in reported
+    assert f"http://127.0.0.1:{port}/metrics\n" in ctl("--data", broker.data, "status").out
 
 
 def test_without_the_key_there_is_no_port(ini: Path, port: int, start_broker: StartBroker) -> None:
@@ -214,8 +212,7 @@ def test_without_metrics_the_package_is_not_needed(ini: Path, port: int) -> None
 
 def test_a_taken_port_is_one_sentence(ini: Path, port: int) -> None:
     with socket.create_server(("127.0.0.1", port)):
-        command = [sys.executable, "-m", "metaq_broker.cli", "start", "-f", str(ini)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
+        done = run_broker_command("start", "-f", ini)
     expected = (
         f"metaq-broker: cannot listen on 127.0.0.1 port {port} for metrics (metricsPort): Address already in use\n"
     )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, broker_command, wait_until
+from fix_broker import RunningBroker, run_broker_command, wait_until
 from fix_zookeeper import Brokers, ZooKeeperRoot, meta, waits_until_stopped
 from metaq_broker.operate.registration.own_session import FILE_NAME
 
@@ -24,8 +23,7 @@ def owner(zookeeper: ZooKeeperRoot, path: str) -> int:
 
 
 def status(broker: RunningBroker) -> str:
-    command = broker_command("ctl", "--data", broker.data, "status")
-    lines = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    lines = run_broker_command("ctl", "--data", broker.data, "status").stdout.splitlines()
     return next(line for line in lines if line.startswith("zookeeper")).split(maxsplit=1)[1]
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from fix_broker import StartBroker, broker_command, wait_until, write_ini
+from fix_broker import StartBroker, run_broker_command, wait_until, write_ini
 from fix_zookeeper import ZooKeeperRoot
 from pair_processes import PairProcess, PairProcesses, put, running_pair, segment_bytes, stored
 
@@ -21,8 +20,7 @@ def pair(tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) ->
 
 def begin(file: Path, *arguments: str) -> tuple[int, str]:
     """Run the command; return its status, and what it prints."""
-    command = broker_command("begin-pair", "-f", file, *arguments)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = run_broker_command("begin-pair", "-f", file, *arguments)
     return done.returncode, (done.stdout or done.stderr.removeprefix("metaq-broker: ")).strip()
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from fix_broker import DEADLINE_S, StartBroker, broker_command, wait_until
+from fix_broker import StartBroker, run_broker_command, wait_until
 from fix_zookeeper import ZooKeeperRoot
 from pair_processes import PairProcesses, put, segment_bytes, stored
 
@@ -133,9 +132,7 @@ def test_a_member_that_ran_without_its_pair_is_refused(pair: PairProcesses) -> N
     assert "used without [pair]" in slave.log()
     slave.stop()
     before = segment_bytes(slave.data)
-    refused = subprocess.run(
-        broker_command("start", "-f", pair.write(slave)), capture_output=True, text=True, timeout=DEADLINE_S
-    )
+    refused = run_broker_command("start", "-f", pair.write(slave))
     assert refused.returncode != 0
     assert "a broker without [pair] has used it since" in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -122,6 +122,7 @@ def test_clients_that_begin_while_nobody_is_registered_wait(pair: PairProcesses)
     assert set(range(100, 104)) <= set(stored(pair))
 
 
+@pytest.mark.long
 def test_clients_that_begin_while_the_master_is_frozen_find_the_next_one(pair: PairProcesses) -> None:
     tree = f"zk://{pair.zookeeper.option}"
     frozen = pair.master

@@ -155,6 +155,7 @@ def test_clients_that_begin_while_no_broker_is_registered_wait(pair: NamedPair) 
         list(mq.browse("nosuch"))
 
 
+@pytest.mark.long
 def test_clients_that_begin_while_the_master_is_frozen_find_the_next_one(pair: NamedPair) -> None:
     frozen = pair.master
     frozen.freeze()

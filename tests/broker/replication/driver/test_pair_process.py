@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
-from fix_broker import StartBroker, broker_command, wait_until
+from fix_broker import StartBroker, run_broker_command, wait_until
 from fix_zookeeper import ZooKeeperRoot
 from pair_processes import Load, PairProcess, PairProcesses
 
@@ -25,8 +24,7 @@ def pair(tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) ->
 
 def ctl(member: PairProcess, *arguments: str) -> tuple[int, str]:
     """Run ``metaq-broker ctl``; return its status, and what it prints."""
-    command = broker_command("ctl", "--data", member.data, *arguments)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = run_broker_command("ctl", "--data", member.data, *arguments)
     return done.returncode, (done.stdout or done.stderr.removeprefix("metaq-broker: ")).strip()
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_broker import StartBroker, broker_command, free_port, wait_until, write_ini
+from fix_broker import StartBroker, free_port, run_broker_command, wait_until, write_ini
 from fix_zookeeper import ZooKeeperRoot
 from listeners import RemotingServer
 from metaq_broker.log.state.state_records import decode_state
@@ -201,7 +200,7 @@ def test_a_member_that_could_not_serve_does_not_start(pair: RocketmqPair, tmp_pa
 
 def refused(ini: Path) -> str:
     """Return why a broker does not start."""
-    done = subprocess.run(broker_command("start", "-f", ini), capture_output=True, text=True, timeout=60)
+    done = run_broker_command("start", "-f", ini)
     assert done.returncode == 1
     return done.stderr
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import rarely
 from fix_broker import free_port, wait_until
 from local_servers import LoopThread, broker_thread
 from storage_contract import P0
@@ -77,7 +78,7 @@ STORAGES: dict[str, Callable[[Path], Frozen]] = {
 }
 
 
-@pytest.fixture(params=list(STORAGES))
+@pytest.fixture(params=["load and save", *rarely("file"), "sql"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Frozen]:
     made = STORAGES[request.param](tmp_path)
     yield made
