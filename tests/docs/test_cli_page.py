@@ -17,7 +17,7 @@ from metaq.client.metaq import MetaQ
 from metaq.model import Partition
 from metaq.testing.rocketmq_server import ScriptedCluster
 
-pytestmark = [pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.long]
 
 PAGE = "docs/cli.md"
 
@@ -29,7 +29,6 @@ def examples() -> list[tuple[str, str]]:
     return [(step.partition("\n")[0], step.partition("\n")[2]) for step in steps]
 
 
-@pytest.mark.long
 def test_the_examples(start_broker: StartBroker, zookeeper: ZooKeeperRoot, tmp_path: Path) -> None:
     ini = write_ini(tmp_path, f"{zookeeper.ini()}[topic=orders]\n", hostName="127.0.0.1")
     broker = start_broker("start", "-f", ini)

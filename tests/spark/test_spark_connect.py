@@ -12,7 +12,7 @@ from fix_broker import launch_in
 from fix_spark import spark_environment
 from lag_pipeline import check_figures
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.long]
 
 SCRIPT = Path(__file__).with_name("connect_pipeline.py")
 
@@ -37,14 +37,12 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
-@pytest.mark.long
 def test_batch_and_stream(printed: str) -> None:
     assert "client: pyspark.sql.connect.session" in printed
     assert "batches: True failure: None" in printed
     assert "rows: 100 in order: True" in printed
 
 
-@pytest.mark.long
 def test_log_and_gauges_follow_a_query(printed: str) -> None:
     start = "LOG metaq_spark.lag "
     check_figures(printed, [line.removeprefix(start) for line in printed.splitlines() if line.startswith(start)])

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.long]
 
 DRIVER = Path(__file__).with_name("diagnosed_driver.py")
 
@@ -29,7 +29,6 @@ def query(spark: SparkSession, dev_broker: RunningBroker, tmp_path: Path) -> Ite
         yield made
 
 
-@pytest.mark.long
 def test_falling_behind_and_catching_up(query: DiagnosedQuery) -> None:
     """C4, C10, C11"""
     pause_s, stop = [1.0], threading.Event()
@@ -63,7 +62,6 @@ def rows_of_state(running: StreamingQuery) -> int:
     return last["stateOperators"][0]["numRowsTotal"] if last is not None and last["stateOperators"] else 0
 
 
-@pytest.mark.long
 def test_a_state_that_grows(query: DiagnosedQuery) -> None:
     """E1"""
     running = query.start(query.stream().select(f.col("value").cast("string").alias("v")).dropDuplicates(["v"]))
@@ -74,7 +72,6 @@ def test_a_state_that_grows(query: DiagnosedQuery) -> None:
     assert "forgot none" in found.sentence
 
 
-@pytest.mark.long
 def test_two_drivers_on_one_checkpoint_and_one_that_is_killed(query: DiagnosedQuery) -> None:
     """F1, B11"""
     query.put("1")

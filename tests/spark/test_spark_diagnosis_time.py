@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.long]
 
 DELAY = "1 minute"
 DAY_S = 86400.0
@@ -55,7 +55,6 @@ def put_one_at_a_time(query: DiagnosedQuery, running: StreamingQuery, *events: s
         wait_until(lambda least=before + 1: rows_read(running) >= least, "a batch has the message", 60)
 
 
-@pytest.mark.long
 def test_a_watermark_that_stands_still(query: DiagnosedQuery) -> None:
     """D1: the producer's clock has stopped."""
     running = query.start(counted(query.stream()))
@@ -65,7 +64,6 @@ def test_a_watermark_that_stands_still(query: DiagnosedQuery) -> None:
     assert "Nothing comes out before the watermark passes" in found.advice
 
 
-@pytest.mark.long
 def test_a_watermark_that_moves_is_not_said_to_stand(query: DiagnosedQuery) -> None:
     running = query.start(counted(query.stream()))
     put_one_at_a_time(query, running, *[moment(60 * number - DAY_S) for number in range(8)])
@@ -73,7 +71,6 @@ def test_a_watermark_that_moves_is_not_said_to_stand(query: DiagnosedQuery) -> N
     assert "D1" not in [one.rule for one in found.findings], found.text()
 
 
-@pytest.mark.long
 def test_rows_that_come_too_late(query: DiagnosedQuery) -> None:
     """D3"""
     running = query.start(counted(query.stream()))
@@ -83,7 +80,6 @@ def test_rows_that_come_too_late(query: DiagnosedQuery) -> None:
     assert "Give withWatermark a longer delay" in query.look().advice
 
 
-@pytest.mark.long
 def test_a_row_of_the_future(query: DiagnosedQuery) -> None:
     """D4"""
     running = query.start(counted(query.stream()))
@@ -96,7 +92,6 @@ def test_a_row_of_the_future(query: DiagnosedQuery) -> None:
     assert query.look().rule == "D4"
 
 
-@pytest.mark.long
 def test_a_source_that_holds_the_watermark(query: DiagnosedQuery) -> None:
     """D2"""
     query.put(moment(-DAY_S), topic="bills")

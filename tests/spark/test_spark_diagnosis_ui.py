@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from metaq_spark.diagnosis.diagnosis import Watch
 from metaq_spark.diagnosis.report import Diagnosis
 
-pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow, pytest.mark.long]
 
 DRIVER = Path(__file__).with_name("diagnosed_ui_driver.py")
 LONG_S = 120.0
@@ -57,7 +57,6 @@ def ui_of(query: DiagnosedQuery, pid: int) -> str | None:
     return next((event["driver"]["ui"] for event in started if event["driver"].get("pid") == pid), None)
 
 
-@pytest.mark.long
 def test_tasks_settings_and_memory_of_a_real_driver(query: DiagnosedQuery, reports_url: str) -> None:
     """E5, E2, B5, and reports from an address"""
     query.put("first")

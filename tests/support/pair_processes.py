@@ -17,6 +17,7 @@ from metaq.errors import MetaqError
 from metaq.model import Address
 
 SESSION_MS = 2000
+PACE_S = 0.002
 FIELDS = ("role", "epoch", "master", "in_sync", "trouble")
 
 
@@ -165,7 +166,7 @@ class Load:
         number = 0
         with MetaQ(brokers=brokers) as mq:
             producer = mq.producer()
-            while not self._stopping.is_set():
+            while not self._stopping.wait(PACE_S):
                 began_s = time.monotonic()
                 try:
                     producer.send("t", b"%d" % number)
