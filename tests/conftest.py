@@ -96,7 +96,8 @@ MARKED_AS_A_WHOLE = re.compile(r"^pytestmark = .*\bmark\.(?:spark|process|slow)\
 """In a file whose tests all start Spark or processes, or are slow."""
 
 HAS_LONG = re.compile(
-    r"\bmark\.(?:long|browser)\b|\bhypothesis\b|\bfrom examples import\b|\b(?:each_call|cut_at_every_call)\b"
+    r"\bmark\.(?:long|browser)\b|\bhypothesis\b|\b(?:each_call|cut_at_every_call)\b"
+    r"|\bfrom examples import .*\b(?:examples|spread|histories|LONG|rarely)\b"
 )
 """In a file with a test that ``make test-long`` runs: marked, or one that tries more cases there."""
 
@@ -182,10 +183,10 @@ def _leave_out_long_ones(config: pytest.Config, items: list[pytest.Item]) -> Non
     if LONG or re.search(r"\b(long|browser)\b", config.option.markexpr):
         return
     named = {(config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args}
-    left_out = [item for item in items if item.get_closest_marker("long") and item.path.resolve() not in named]
+    left_out = {item for item in items if item.get_closest_marker("long") and item.path.resolve() not in named}
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` selects

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import pytest
+from examples import in_one_test
 from sources import ROOT, Source, imports, parse, sources
 
 PROCESS = ("metaq_broker.operate.control", "metaq_broker.app", "metaq_broker.process")
@@ -189,7 +190,7 @@ def violations(rule: Forbidden, source: Source) -> list[str]:
 ALL_FOLDERS = ("metaq", "metaq_spark", "broker/metaq_broker", "console/metaq_console", "jobs")
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.folder} without {', '.join(sorted(rule.names))}"[:90])
+@in_one_test("rule", RULES)
 def test_forbidden_imports(rule: Forbidden) -> None:
     assert (ROOT / rule.folder).exists(), "the rule is about nothing"
     assert [row for source in sources(*ALL_FOLDERS) for row in violations(rule, source)] == []
@@ -337,8 +338,8 @@ def test_queue_and_broker_run_without_spark() -> None:
 class TestTheRulesThemselves:
     """A rule that finds nothing anywhere is no rule: each way to import is planted once."""
 
-    @pytest.mark.parametrize(
-        ("path", "text"),
+    @in_one_test(
+        "path, text",
         [
             ("metaq/protocols/text/x.py", "import socket"),
             ("metaq/protocols/text/x.py", "import os.path as p"),

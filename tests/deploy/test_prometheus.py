@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples import in_one_test
 from fix_broker import StartBroker, free_port, wait_until, write_ini
 from http_server import serving
 from metaq_broker.operate.control.measures import DISK_FREE, METRICS
@@ -66,7 +67,7 @@ def known_names() -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("text", [*board_expressions(), *(rule["expr"] for rule in rules())])
+@in_one_test("text", [*board_expressions(), *(rule["expr"] for rule in rules())])
 def test_every_figure_exists(text: str) -> None:
     plain = re.sub(r"by \([^)]*\)|on \([^)]*\)|\{[^}]*\}", "", text)
     used = set(NAME.findall(plain))
@@ -74,7 +75,7 @@ def test_every_figure_exists(text: str) -> None:
     assert used - known_names() == set()
 
 
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+@in_one_test("rule", rules())
 def test_every_alert_has_its_reason(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in ("critical", "warning")
     assert rule["annotations"].keys() == {"summary", "reason"}

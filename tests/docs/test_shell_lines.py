@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from doc_blocks import ROOT, SHELL, blocks
+from examples import in_one_test
 from fix_broker import RunningBroker, StartBroker, wait_until
 
 from metaq.backends.metaq.pool import shared_pool
@@ -241,7 +242,7 @@ def test_the_other_tests_are_there(file: str) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("line", list(LINES), ids=lambda line: f"{LINES[line]} {line[:40]}")
+@in_one_test("line", LINES)
 def test_a_shell_can_read_it(line: str) -> None:
     done = subprocess.run(["bash", "-n", "-c", line], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -254,7 +255,7 @@ def _absent(word: str) -> bool:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("line", list(PARSED))
+@in_one_test("line", PARSED)
 def test_its_program_takes_the_arguments(line: str) -> None:
     PARSED[line]()
 

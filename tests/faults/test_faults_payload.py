@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import in_one_test
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,8 +19,8 @@ MESSAGES = [Message(make_payload(KEYS[n], 64 + n), "word" if n % 2 else None) fo
 FRAMES = [encode_frame(number, *encode_body(message)) for number, message in enumerate(MESSAGES)]
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("key", KEYS, ids=str)
+@in_one_test("length", LENGTHS)
+@in_one_test("key", KEYS)
 def test_a_payload_contains_its_key(key: MessageKey, length: int) -> None:
     payload = make_payload(key, length)
     assert len(payload) == length

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from chispa.dataframe_comparer import assert_df_equality
-from examples import rarely
+from examples import in_one_test, rarely
 from hypothesis import given
 from hypothesis import strategies as st
 from lines_to_topic import BLOCK_SCHEMA, LINE_SCHEMA, Block, deal, lines_of, list_files, parse_arguments, transform
@@ -36,8 +36,8 @@ def lines_by_partition(content: bytes, partitions: int, block_bytes: int) -> lis
     return dealt
 
 
-@pytest.mark.parametrize("content", NASTY.values(), ids=NASTY.keys())
-@pytest.mark.parametrize("block_bytes", [1, 2, 3, 7, 1000])
+@in_one_test("content", NASTY.values())
+@in_one_test("block_bytes", [1, 2, 3, 7, 1000])
 def test_one_partition_gets_the_file_byte_for_byte(content: bytes, block_bytes: int) -> None:
     [lines] = lines_by_partition(content, 1, block_bytes)
     assert b"".join(lines) == content

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from examples import in_one_test
 from fix_broker import StartBroker
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -63,7 +64,7 @@ def documents() -> list[Path]:
     return [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("broker/*.md")]
 
 
-@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+@in_one_test("document", documents())
 def test_links_lead_somewhere(document: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", document.read_text(encoding="utf-8"))
     absent = [target for target in targets if "://" not in target and not (document.parent / target).exists()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from examples import in_one_test
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -89,8 +90,8 @@ def test_equal_offsets_give_equal_text(offsets: dict[TopicPartition, int]) -> No
     assert json.dumps(to_json(shuffled)) == json.dumps(to_json(offsets))
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
+@in_one_test(
+    "text, words",
     [
         ('{"v": 5, "topics": {}}', ["newer metaq-spark", "form 5", "upgrade"]),
         ('{"v": 5, "somewhere": "else"}', ["newer metaq-spark"]),

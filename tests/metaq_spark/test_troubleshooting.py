@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from examples import in_one_test
 from metaq_harness import ADDRESSES, Harness, SinkHarness
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -245,7 +246,7 @@ SCENARIOS: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@in_one_test("scenario", SCENARIOS)
 def test_what_the_code_says_is_explained(scenario: str) -> None:
     with pytest.raises(MetaqError) as caught:
         SCENARIOS[scenario]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import in_one_test
 from metaq_broker.transactions.outcomes import TransactionRefused
 from metaq_broker.transactions.state import TRANSITIONS, Event, Kind, State, next_state
 
@@ -49,9 +50,7 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "state", "event", "cell"), CELLS, ids=[f"{k.name}-{s.name}-{e.name}" for k, s, e, _ in CELLS]
-)
+@in_one_test("kind, state, event, cell", CELLS)
 def test_cell(kind: Kind, state: State, event: Event, cell: str) -> None:
     if cell == "-":
         with pytest.raises(TransactionRefused):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+from examples import in_one_test
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -252,7 +253,7 @@ class TestTheTailOfARun:
 
     ONE, TWO = (encode_frame(number, 0, b"order %d" % number) for number in (1, 2))
 
-    @pytest.mark.parametrize("cut", range(len(ONE)))
+    @in_one_test("cut", range(len(ONE)))
     def test_it_is_found_behind_a_cut_frame(self, cut: int) -> None:
         run = self.ONE[cut:] + self.TWO
         assert whole_tail(run) == ([0] if cut == 0 else []) + [len(self.ONE) - cut]

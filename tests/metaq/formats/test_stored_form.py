@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import in_one_test
 
 from metaq.errors import FieldError
 from metaq.formats.frames import FLAG_ATTRIBUTE, Frame, encode_stored, walk
@@ -24,9 +25,9 @@ def attribute_of(frame: Frame) -> bytes:
     return frame.body[4 : 4 + int.from_bytes(frame.body[:4])]
 
 
-@pytest.mark.parametrize("host", [HOST_4, HOST_6])
-@pytest.mark.parametrize("tag", ["", "tea", "标签", "a\x01b"])
-@pytest.mark.parametrize("numbers", [(0, 0, 0, 0, 0), (-1, 0x301, 2**62, 16, -(2**63)), (2**31 - 1, 8, -5, -1, 9)])
+@in_one_test("host", [HOST_4, HOST_6])
+@in_one_test("tag", ["", "tea", "标签", "a\x01b"])
+@in_one_test("numbers", [(0, 0, 0, 0, 0), (-1, 0x301, 2**62, 16, -(2**63)), (2**31 - 1, 8, -5, -1, 9)])
 def test_everything_comes_back_exactly(host: bytes, tag: str, numbers: tuple[int, int, int, int, int]) -> None:
     flag, sys_flag, born, times, prepared = numbers
     properties = f"KEYS\x01k1 k2\x02TAGS\x01{tag}\x02".encode()

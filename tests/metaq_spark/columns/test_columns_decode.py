@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from examples import examples
+from examples import examples, in_one_test
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from uncached import refuse_to_cache
@@ -116,9 +116,9 @@ def test_ids_and_times(name: str, message_id: int) -> None:
     assert rows(DECODERS[name](10, 100), [(run, 0)]) == expected(run)
 
 
-@pytest.mark.parametrize("rows_max", [1, 2, 3, 100])
-@pytest.mark.parametrize("bytes_max", [1, 5, 10, 1000])
-@pytest.mark.parametrize("name", DECODERS)
+@in_one_test("rows_max", [1, 2, 3, 100])
+@in_one_test("bytes_max", [1, 5, 10, 1000])
+@in_one_test("name", DECODERS)
 def test_batches_respect_their_limits(name: str, rows_max: int, bytes_max: int) -> None:
     payloads = [b"", b"a" * 5, b"b" * 10, b"", b"c" * 20, b"d"]
     decoder = DECODERS[name](rows_max, bytes_max)

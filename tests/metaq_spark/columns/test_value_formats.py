@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from examples import examples
+from examples import examples, in_one_test
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,8 +37,8 @@ def one(kind: str, text: str) -> object:
 UTC = dt.UTC
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "value"),
+@in_one_test(
+    "kind, text, value",
     [
         ("BOOLEAN", "true", True), ("BOOLEAN", "1", None), ("BOOLEAN", '"true"', None),
         ("STRING", '"é\\u00e9\\ud83d\\ude00"', "éé\U0001f600"), ("STRING", '"\\ud800x"', "\ufffdx"),

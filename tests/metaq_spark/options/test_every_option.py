@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from examples import in_one_test
 from pyspark.sql.types import LongType, StructField, StructType
 
 from metaq.backends.rocketmq.reads.pulls import Subscription
@@ -152,14 +153,14 @@ def a_use(row: Option) -> Use:
     return next(use for use in Use if use in row.uses)
 
 
-@pytest.mark.parametrize(("table", "row"), ROWS)
+@in_one_test("table, row", ROWS)
 def test_what_is_taken(table: OptionTable, row: Option) -> None:
     for text, value in taken(row.parse):
         for key in (row.name, row.name.lower(), row.name.upper()):
             assert table.read({key: text}, a_use(row))[row.field] == value
 
 
-@pytest.mark.parametrize(("table", "row"), ROWS)
+@in_one_test("table, row", ROWS)
 def test_what_is_refused(table: OptionTable, row: Option) -> None:
     for text, words in refused(row.parse):
         with pytest.raises(OptionError, match=re.escape(words)) as caught:
@@ -167,7 +168,7 @@ def test_what_is_refused(table: OptionTable, row: Option) -> None:
         assert str(caught.value).startswith(f"option {row.name}: {text!r}: ")
 
 
-@pytest.mark.parametrize(("table", "row"), ROWS)
+@in_one_test("table, row", ROWS)
 def test_a_default_can_be_read_and_the_row_is_documented(table: OptionTable, row: Option) -> None:
     for use in row.uses:
         default = row.default_for(use)
@@ -176,7 +177,7 @@ def test_a_default_can_be_read_and_the_row_is_documented(table: OptionTable, row
     assert not re.search(r"(?<![:\w`]){\w+}", row.doc), "a word that the notation lacks"
 
 
-@pytest.mark.parametrize(("table", "row"), ROWS)
+@in_one_test("table, row", ROWS)
 def test_an_option_is_refused_where_it_has_no_use(table: OptionTable, row: Option) -> None:
     for use in set(Use) - row.uses:
         with pytest.raises(OptionError, match=f"option {row.name}: it is for a .*, not for a {use.value}"):

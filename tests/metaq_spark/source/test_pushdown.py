@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from examples import examples
+from examples import examples, in_one_test
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metaq_harness import NO_EXTENSIONS, Harness
@@ -133,8 +133,8 @@ def test_the_same_rows_with_and_without(kind: str, conditions: list[Filter], opt
     assert got == [row for row in everything if all(should_wait(one, row) for one in conditions)]
 
 
-@pytest.mark.parametrize(
-    ("condition", "exact"),
+@in_one_test(
+    "condition, exact",
     [
         (EqualTo(("attribute",), "a"), True),
         (EqualNullSafe(("attribute",), "a"), True),

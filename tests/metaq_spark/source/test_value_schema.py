@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from examples import in_one_test
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -59,8 +60,8 @@ def test_types_that_are_read(text: str, kind: DataType) -> None:
     assert parse_value_schema(again) == kind
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
+@in_one_test(
+    "text, words",
     [
         ("", "expected the name of a field at character 1"),
         ("id", "'the end' at character 3 is no type"),

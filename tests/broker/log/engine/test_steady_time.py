@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from examples import in_one_test
 from metaq_broker.clock import ManualClock
 from metaq_broker.log.engine.id_clock import SETTLE_S, IdClock
 from metaq_broker.log.engine.steady_time import DAY_MS, DOUBT_MS, FILE_NAME, KEPT_MS, SteadyTime
@@ -87,7 +88,7 @@ def test_an_operator_accepts_a_clock() -> None:
     assert not ids.is_trusted()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@in_one_test("seed", range(20))
 def test_times_of_stored_messages_are_found_again(seed: int) -> None:
     random, clock = Random(seed), ManualClock(NOW)
     ids = started(clock)

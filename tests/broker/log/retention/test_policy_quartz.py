@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 import pytest
+from examples import in_one_test
 from metaq_broker.log.retention.policy import Schedule
 
 FRIDAY = datetime(2026, 1, 30, 12, 30, 15, 500_000)
@@ -28,8 +29,8 @@ def moments(text: str, count: int, after: datetime = FRIDAY) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@in_one_test(
+    "text, expected",
     [
         # the default, and the fields one by one
         ("0 0 6,18 * * ?", ["Fri 2026-01-30 18:00:00", "Sat 2026-01-31 06:00:00", "Sat 2026-01-31 18:00:00"]),
@@ -82,8 +83,8 @@ def test_a_schedule_may_be_over(text: str) -> None:
     assert Schedule.parse(text).next_after(ms(FRIDAY)) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
+@in_one_test(
+    "text, fault",
     [
         ("", "0 fields"),
         ("0 0 6 * *", "5 fields"),

@@ -9,6 +9,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from examples import in_one_test
 from metaq_broker.operate.config.configuration import BrokerConfig, covers, development, load, parse
 from metaq_broker.operate.config.ini import ConfigError
 from metaq_broker.operate.config.keys import REQUIRED
@@ -143,8 +144,8 @@ def test_a_size_that_cannot_be(value: str, allowed: str) -> None:
 NUMBER = "a whole number or arithmetic on whole numbers such as 1024*1024"
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
+@in_one_test(
+    "line, message",
     [
         ("brokerId=1024", "[system] brokerId: value '1024'; allowed is a number of 0..1023"),
         ("brokerId=-1", "[system] brokerId: value '-1'; allowed is a number of 0..1023"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
+from examples import in_one_test
 from metaq_broker.rocketmq.delays.due_times import BUCKET_MS, DueTimes
 
 
@@ -22,7 +22,7 @@ def test_next_is_never_behind_what_is_due() -> None:
     assert times.take(3 * BUCKET_MS + 17, 5) == [0]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@in_one_test("seed", range(20))
 def test_against_a_sorted_list(seed: int) -> None:
     random, times, waiting, now = Random(seed), DueTimes(), list[tuple[int, int]](), 10 * BUCKET_MS
     for ordinal in range(400):

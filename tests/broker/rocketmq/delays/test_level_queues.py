@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from examples import in_one_test
 from metaq_broker.log.engine.outcomes import DiskFull
 from metaq_broker.rocketmq.delays.level_queues import IDLE_MS, RETRY_MS, LevelQueues
 from metaq_broker.rocketmq.delays.levels import DelayLevels
@@ -126,7 +127,7 @@ def test_a_restart_goes_on_where_it_was() -> None:
     assert broker.delivered() == ["a", "b"]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@in_one_test("seed", range(60))
 def test_kills_at_any_step_neither_lose_nor_double(seed: int) -> None:
     random, broker = Random(seed), Broker(Disk())
     for number in range(120):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from examples import in_one_test
 from metaq_broker.log.engine.outcomes import DiskFull
 from metaq_broker.rocketmq.delays.level_queues import RETRY_MS
 from metaq_broker.rocketmq.delays.timed_queue import BATCH_BYTES, READ_MESSAGES, TimedQueue
@@ -110,7 +111,7 @@ def test_what_the_disk_refuses_is_tried_again() -> None:
     assert (broker.delivered(), broker.delivered(BILLS)) == (["a"], ["b"])
 
 
-@pytest.mark.parametrize("seed", range(60))
+@in_one_test("seed", range(60))
 def test_kills_at_any_step_neither_lose_nor_double(seed: int) -> None:
     random, broker = Random(seed), Broker(Disk())
     for number in range(120):

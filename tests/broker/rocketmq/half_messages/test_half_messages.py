@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
+from examples import in_one_test
 from metaq_broker.log.engine.outcomes import DiskFull, Refusal
 from metaq_broker.rocketmq.half_messages.half_log import (
     ASKED,
@@ -229,7 +230,7 @@ def test_it_is_full_when_so_many_are_open() -> None:
     assert broker.half_messages.is_full
 
 
-@pytest.mark.parametrize("seed", range(60))
+@in_one_test("seed", range(60))
 def test_kills_between_any_two_steps(seed: int) -> None:
     """Producers decide again until they are told; every message that one wanted committed is there, once."""
     random, now = Random(seed), NOW

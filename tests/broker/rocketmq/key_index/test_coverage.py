@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
+from examples import in_one_test
 from metaq_broker.rocketmq.key_index.coverage import Coverage
 from metaq_broker.rocketmq.key_index.run_file import Covered
 
@@ -22,7 +22,7 @@ def test_nothing_is_covered() -> None:
     assert coverage.gaps("orders", 0, 8, 8) == []
 
 
-@pytest.mark.parametrize("seed", range(30))
+@in_one_test("seed", range(30))
 def test_against_a_set(seed: int) -> None:
     random, coverage, covered = Random(seed), Coverage(), set[int]()
     for _ in range(20):

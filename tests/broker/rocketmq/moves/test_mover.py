@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
+from examples import in_one_test
 from metaq_broker.log.engine.outcomes import DiskFull, Refusal
 from metaq_broker.rocketmq.moves.log import Queue
 from metaq_broker.rocketmq.moves.mover import KEY, Mover, MoveReceipt
@@ -147,7 +147,7 @@ def test_a_refused_append_is_reported_and_keeps_no_floor_down() -> None:
     assert log.table[KEY] == b"[]"
 
 
-@pytest.mark.parametrize("seed", range(60))
+@in_one_test("seed", range(60))
 def test_crashes_at_any_step_neither_lose_nor_double(seed: int) -> None:
     """A source of 30 messages notes how far it is moved, as delay levels do; it is killed again and again."""
     random, disk = Random(seed), Disk()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from examples import in_one_test
 from local_servers import RunningNameServer, running_name_server
 from recordings import content, lines
 
@@ -204,6 +205,6 @@ def test_the_recording_is_whole() -> None:
     assert set(DIFFERENCES) <= {line["n"] for line in STEPS}
 
 
-@pytest.mark.parametrize("line", STEPS, ids=lambda line: f"{line['n']} {line['step']['label']}")
+@in_one_test("line", STEPS)
 def test_step(replay: Replay, line: dict[str, Any]) -> None:
     replay.run(line)

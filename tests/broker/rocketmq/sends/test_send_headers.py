@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from examples import in_one_test
 from metaq_broker.rocketmq.sends.send_headers import KEPT_CHARACTERS_MAX, SendHeader, read_send_header
 from remoting_headers import send_header
 
@@ -29,9 +30,9 @@ def read(sent: SendMessage, code: int) -> SendHeader:
     return read_send_header(to_request(sent, code=code))
 
 
-@pytest.mark.parametrize("code", CODES)
-@pytest.mark.parametrize("group", ["producers", "g" * (KEPT_CHARACTERS_MAX + 1)])
-@pytest.mark.parametrize("born", [0, 1_790_000_000_123, (1 << 63) - 1, -5])
+@in_one_test("code", CODES)
+@in_one_test("group", ["producers", "g" * (KEPT_CHARACTERS_MAX + 1)])
+@in_one_test("born", [0, 1_790_000_000_123, (1 << 63) - 1, -5])
 def test_it_is_what_the_fields_say(code: int, group: str, born: int) -> None:
     for properties in ("TAGS\x01a", "", "TAGS\x01b", None):
         sent = replace(SENT, producer_group=group, born_timestamp=born, properties=properties)

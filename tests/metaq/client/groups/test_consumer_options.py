@@ -6,12 +6,13 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from examples import in_one_test
 
 from metaq.client.groups.options import ConsumerOptions
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
+@in_one_test(
+    "options, says",
     [
         ({"topics": "orders"}, "topics 'orders': expected a list"),
         ({"topics": []}, "expected a list of at least one topic"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from examples import examples
+from examples import examples, in_one_test
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,7 +31,7 @@ ZEROS: Final = frozenset({"a = 0.0", "a = -0.0"})
 """RocketMQ takes the number for one that is out of range."""
 
 
-@pytest.mark.parametrize("row", RECORDED["conditions"], ids=lambda row: str(row["text"])[:40])
+@in_one_test("row", RECORDED["conditions"])
 def test_results_are_those_of_rocketmq(row: dict[str, Any]) -> None:
     text, recorded = row["text"], row["5.5.0"]
     if recorded is None or text in TEXT_BEHIND:

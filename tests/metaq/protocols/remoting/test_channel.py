@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from examples import in_one_test
 
 from metaq.errors import TooManyInFlight
 from metaq.protocols.remoting.channel import (
@@ -131,7 +132,7 @@ def test_deadlines_of_ended_requests_do_not_pile_up() -> None:
     assert len(chan._deadlines) < 100
 
 
-@pytest.mark.parametrize("seed", range(20))
+@in_one_test("seed", range(20))
 def test_any_course_of_events_ends_every_request_exactly_once(seed: int) -> None:
     dice = random.Random(seed)
     chan, now = channel(requests_max=30), 0.0

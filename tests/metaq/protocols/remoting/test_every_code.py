@@ -7,6 +7,7 @@ import pkgutil
 from importlib import import_module
 
 import pytest
+from examples import in_one_test
 
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.errors import FieldError
@@ -35,7 +36,7 @@ def whole(code: int) -> RemotingCommand:
     return RemotingCommand(code, ext)
 
 
-@pytest.mark.parametrize("code", sorted(REQUESTS))
+@in_one_test("code", sorted(REQUESTS))
 class TestRequests:
     def test_it_is_parsed_and_written_again(self, code: int) -> None:
         command = whole(code)
@@ -74,7 +75,7 @@ class TestRequests:
             assert name in BODIES or not name.isidentifier() or not name
 
 
-@pytest.mark.parametrize("code", ResponseCode)
+@in_one_test("code", ResponseCode)
 class TestResponses:
     def test_an_error_has_its_name_and_meaning(self, code: ResponseCode) -> None:
         error = RequestRefused("ns:9876", "PULL_MESSAGE", code, "")

@@ -6,6 +6,7 @@ import struct
 from typing import Any
 
 import pytest
+from examples import in_one_test
 from recordings import content, lines
 
 from metaq.errors import FieldError, ProtocolError
@@ -33,11 +34,7 @@ def json_header(text: str) -> RemotingCommand:
     return one(frame(text.encode()))
 
 
-def case(row: dict[str, Any]) -> str:
-    return f"{row['label']} {row['codec']}"
-
-
-@pytest.mark.parametrize("row", HEADERS, ids=case)
+@in_one_test("row", HEADERS)
 class TestJava:
     def test_reads_what_java_reads(self, row: dict[str, Any]) -> None:
         command, java = one(bytes.fromhex(row["frame_hex"])), row["decoded"]
@@ -175,7 +172,7 @@ WRONG = {
 
 
 class TestWrongFrames:
-    @pytest.mark.parametrize(("data", "message"), WRONG.values(), ids=WRONG)
+    @in_one_test("data, message", WRONG.values())
     def test_is_final_and_comes_after_what_was_right(self, data: bytes, message: str) -> None:
         decoder, right = FrameDecoder(), request(105, {"topic": "T"})
         found = decoder.receive(encode(right) + data)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+from examples import in_one_test
 
 from metaq.protocols.remoting.command import RemotingCommand, request
 from metaq.protocols.remoting.frames import FrameDecoder, encode
 from metaq.protocols.remoting.response_template import ResponseTemplate
 
 
-@pytest.mark.parametrize("opaque", [0, 1, -5, (1 << 31) - 1])
-@pytest.mark.parametrize("remark", [None, "FOUND", 'per cent %s, "quoted"'])
-@pytest.mark.parametrize("body", [b"", b"onetwo"])
+@in_one_test("opaque", [0, 1, -5, (1 << 31) - 1])
+@in_one_test("remark", [None, "FOUND", 'per cent %s, "quoted"'])
+@in_one_test("body", [b"", b"onetwo"])
 def test_it_is_what_encode_gives(opaque: int, remark: str | None, body: bytes) -> None:
     template = ResponseTemplate({"constant": "100 %", "empty": ""}, ("first", "second"), remark)
     ext = {"constant": "100 %", "empty": "", "first": "AB01", "second": "77"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from examples import in_one_test
 from text_protocol import TRAILING, byte_by_byte, feed, take
 
 from metaq.errors import ProtocolError
@@ -53,7 +54,7 @@ def receive(decoder: CommandDecoder, stream: bytes, sizes: Random) -> list[objec
 STREAM = [Version(1), BATCH, Put("t", 0, b"body", 0, 3, 9), BATCH._replace(opaque=8), BATCH, Version(2)]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@in_one_test("seed", range(60))
 def test_in_whatever_chunks_the_same_commands_come_out(seed: int) -> None:
     buffers = BufferPool()
     stream = b"".join(map(encode, STREAM))

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from examples import in_one_test
 from recordings import METAQ
 from text_protocol import byte_by_byte, feed
 
@@ -51,7 +52,7 @@ def test_the_recordings_hold_what_these_tests_rely_on() -> None:
     assert max(len(request_bytes(record)) for record in RECORDS) == 1572887
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["label"])
+@in_one_test("record", RECORDS)
 def test_request(record: dict[str, object]) -> None:
     request = request_bytes(record)
     decoder = CommandDecoder()
@@ -70,7 +71,7 @@ def test_request(record: dict[str, object]) -> None:
         assert feed(CommandDecoder(), byte_by_byte(request)) == taken
 
 
-@pytest.mark.parametrize("record", [r for r in RECORDS if r["reply_hex"]], ids=lambda record: record["label"])
+@in_one_test("record", [r for r in RECORDS if r["reply_hex"]])
 def test_reply(record: dict[str, object]) -> None:
     stream = bytes.fromhex(str(record["reply_hex"]))
     (reply,) = feed(ReplyDecoder(), [stream])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import in_one_test
 from text_protocol import TRAILING, byte_by_byte, feed, take
 
 from metaq.model import LocalTransactionId, Xid
@@ -163,7 +164,7 @@ def shown(value: object) -> str:
     return repr(value)[:60]
 
 
-@pytest.mark.parametrize(("stream", "command"), COMMANDS + OTHER_SPELLINGS, ids=shown)
+@in_one_test("stream, command", COMMANDS + OTHER_SPELLINGS)
 class TestCommandsDecode:
     def test_whole(self, stream: bytes, command: Command) -> None:
         decoder = CommandDecoder()
@@ -201,7 +202,7 @@ class TestRepliesDecode:
         assert decoder.pending_bytes == len(b"val")
 
 
-@pytest.mark.parametrize(("stream", "item"), COMMANDS + REPLIES, ids=shown)
+@in_one_test("stream, item", COMMANDS + REPLIES)
 def test_encode_gives_exactly_these_bytes(stream: bytes, item: Command | Reply) -> None:
     assert encode(item) == stream
 

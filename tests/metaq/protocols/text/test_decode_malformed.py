@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import in_one_test
 from text_protocol import TRAILING, byte_by_byte, feed
 
 from metaq.errors import ProtocolError
@@ -161,7 +162,7 @@ REPLIES: list[tuple[bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("line", "rule"), COMMANDS, ids=repr)
+@in_one_test("line, rule", COMMANDS)
 def test_a_wrong_command_line_ends_the_stream(line: bytes, rule: str) -> None:
     decoder = CommandDecoder()
     decoder.receive_data(b"version 1\r\n" + line + b"\r\n" + TRAILING)
@@ -176,7 +177,7 @@ def test_a_wrong_command_line_ends_the_stream(line: bytes, rule: str) -> None:
     assert decoder.pending_bytes == 0
 
 
-@pytest.mark.parametrize(("line", "rule"), COMMANDS, ids=repr)
+@in_one_test("line, rule", COMMANDS)
 def test_a_wrong_command_line_byte_by_byte(line: bytes, rule: str) -> None:
     assert feed(CommandDecoder(), byte_by_byte(line + b"\r\n" + TRAILING)) == [ProtocolError]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import in_one_test
 
 from metaq.model import LocalTransactionId, Xid
 from metaq.protocols.text.commands import (
@@ -92,7 +93,7 @@ REFUSED: list[tuple[Command | Reply, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("item", "field"), REFUSED, ids=lambda item: repr(item)[:60])
+@in_one_test("item, field", REFUSED)
 def test_refused_by_name(item: Command | Reply, field: str) -> None:
     with pytest.raises(ValueError, match=field):
         encode(item)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from examples import in_one_test
 from text_protocol import byte_by_byte, feed
 
 from metaq.formats.frames import walk, whole_bytes
@@ -58,7 +58,7 @@ def example_bytes(line: str) -> bytes:
     return line[2:].encode("ascii").decode("unicode_escape").encode("latin-1")
 
 
-@pytest.mark.parametrize("line", EXAMPLES)
+@in_one_test("line", EXAMPLES)
 def test_an_example_is_one_whole_command_or_reply(line: str) -> None:
     stream = example_bytes(line)
     decoder = {">": CommandDecoder, "<": ReplyDecoder}[line[0]]()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from examples import in_one_test
 from text_protocol import take
 
 from metaq.errors import ProtocolError
@@ -144,7 +145,7 @@ def test_whatever_stands_between_means_what_it_always_does(between: bytes) -> No
     both(encode(USUAL[0]) * 3 + between + encode(USUAL[0]) * 3)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@in_one_test("seed", range(30))
 def test_however_the_stream_is_cut(seed: int) -> None:
     random = Random(seed)
     commands = [random.choice([*USUAL, Get("t", "g", 0, 0, 9, 1), Put("t", 0, b"old", 0, 1, None)]) for _ in range(50)]

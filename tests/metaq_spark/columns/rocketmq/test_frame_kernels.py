@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import pytest
-from examples import examples
+from examples import examples, in_one_test
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType
@@ -164,8 +164,8 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("host", STORE_HOSTS, ids=["IPv4", "IPv6"])
-@pytest.mark.parametrize("name", ALL)
+@in_one_test("host", STORE_HOSTS)
+@in_one_test("name", ALL)
 def test_a_frame_becomes_the_row_of_its_record(kind: str, name: str, host: bytes) -> None:
     expected = Reading(kind).records([ALL[name]], host=host).rows()
     assert len(expected) == 1

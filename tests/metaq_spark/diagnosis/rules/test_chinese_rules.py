@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from string import Formatter
 
-import pytest
+from examples import in_one_test
 
 import metaq_spark.diagnosis.rules
 from metaq_spark.diagnosis import judgement
@@ -25,7 +25,7 @@ def fields(sentence: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(sentence) if name}
 
 
-@pytest.mark.parametrize("rule", RULES)
+@in_one_test("rule", RULES)
 def test_each_rule_has_both_languages(rule: str) -> None:
     title, advice = CHINESE[rule]
     for chinese in (title, advice):

@@ -7,7 +7,7 @@ import re
 import string
 from pathlib import Path
 
-import pytest
+from examples import in_one_test
 
 from metaq_spark.diagnosis.evidence import QueryEvidence
 from metaq_spark.diagnosis.rules.table import RULES
@@ -17,7 +17,7 @@ from metaq_spark.diagnosis.verdict import QueryVerdict
 USUAL = {"folder", "reach", "cluster", "ui", "progress", "watch"}
 
 
-@pytest.mark.parametrize("name", RULES)
+@in_one_test("name", RULES)
 def test_a_row_is_whole(name: str) -> None:
     rule = RULES[name]
     assert rule.id == name
@@ -29,7 +29,7 @@ def test_a_row_is_whole(name: str) -> None:
     assert rule.find is None or rule.explains or rule.is_remark
 
 
-@pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.find is not None])
+@in_one_test("name", [name for name, rule in RULES.items() if rule.find is not None])
 def test_a_rule_finds_nothing_in_no_evidence(name: str) -> None:
     find = RULES[name].find
     assert find is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from examples import FAST
+from examples import FAST, in_one_test
 
 from metaq.errors import FieldError
 from metaq.protocols.remoting.bodies import json_text
@@ -14,7 +14,7 @@ from metaq.protocols.remoting.bodies.json_text import load_json
 BYTES = 100_000 if FAST else 1_000_000
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "unit",
     [
         b"0",
@@ -35,7 +35,7 @@ BYTES = 100_000 if FAST else 1_000_000
         b"1e",
     ],
 )
-@pytest.mark.parametrize("start", [b"", b'"', b"{"])
+@in_one_test("start", [b"", b'"', b"{"])
 def test_a_megabyte_takes_no_second(unit: bytes, start: bytes) -> None:
     began = time.process_time()
     with pytest.raises(FieldError):

@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 import pytest
+from examples import in_one_test
 from recordings import content, lines
 
 from metaq.errors import FieldError
@@ -129,7 +130,7 @@ class TestNames:
     def test_names_of_codes(self) -> None:
         assert (name_of(11), name_of(11, response=True)) == ("PULL_MESSAGE (11)", "SLAVE_NOT_AVAILABLE (11)")
 
-    @pytest.mark.parametrize("code", sorted(REQUESTS))
+    @in_one_test("code", sorted(REQUESTS))
     def test_names_on_the_wire_differ(self, code: int) -> None:
         for header in (REQUESTS[code], *([RESPONSES[code]] if code in RESPONSES else [])):
             names = [field.name for field in fields_of(header)]
