@@ -139,6 +139,7 @@ def test_archive(
         Archive(spark, parse_arguments(again))
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.process
 @pytest.mark.slow

@@ -115,6 +115,7 @@ def orders_of_one_partition(spark: SparkSession, start_broker: StartBroker, data
     return broker, Topic(spark, "orders", str(broker.address))
 
 
+@pytest.mark.long
 def test_a_recreated_topic_fails_or_is_read_from_its_first_message(
     spark: SparkSession, start_broker: StartBroker, tmp_path: Path
 ) -> None:

@@ -167,6 +167,7 @@ def test_errors_are_one_sentence(
     assert "Traceback" not in str(caught.value)
 
 
+@pytest.mark.long
 def test_jobs_store_lines_and_messages(
     spark: SparkSession, cluster: ScriptedCluster, servers: dict[str, str], tmp_path: Path
 ) -> None:
