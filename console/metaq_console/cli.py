@@ -55,6 +55,7 @@ def settings_of(options: argparse.Namespace) -> ConsoleSettings:
         tls_cert_file=options.tls_cert,
         tls_key_file=options.tls_key,
         allowed_hosts=tuple(options.allow_host),
+        proxies=tuple(options.proxy),
         checkpoints=tuple(Path(one).absolute() for one in options.checkpoint),
     )
 
@@ -84,6 +85,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         help="a name that clients use for this server; may be repeated",
+    )
+    parser.add_argument(
+        "--proxy",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="address or network of a proxy in front of it, whose X-Forwarded-Proto counts; may be repeated",
     )
     parser.add_argument(
         "--checkpoint",

@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from metaq_console.cluster.cluster_questions import ClusterQuestions
-from metaq_console.cluster.connect import open_cluster
+from metaq_console.cluster.connect import open_cluster, ping
 from metaq_console.cluster.history import History
 from metaq_console.cluster.questions import Questions
 from metaq_console.cluster.sampling import Sampler
 from metaq_console.cluster.scan_jobs import ScanJobs
 from metaq_console.cluster.system import QueueSystem
+from metaq_console.cluster.watch import ServerWatch
 from metaq_console.queries.board import LOOK_S, QueryBoard
 from metaq_console.queries.opening import open_board
 from metaq_console.settings import ConsoleSettings
@@ -43,6 +45,7 @@ class Console:
         """
         await self.cluster.warm(WARM_S)
         tasks = [
+            asyncio.create_task(self.cluster.watch.run(), name="silent servers"),
             asyncio.create_task(self.sampler.run(), name="samples"),
             asyncio.create_task(self.queries.run(), name="looks at queries"),
         ]
@@ -63,8 +66,10 @@ def make_console(settings: ConsoleSettings, system: QueueSystem | None = None) -
     Raises:
         ValueError: The cluster has no known form.
     """
-    system = open_cluster(settings.client_profile) if system is None else system
-    cluster = ClusterQuestions(system, Questions(settings.question_s), settings.question_s)
+    profile = settings.client_profile
+    watch = ServerWatch(lambda: opened.addresses(), partial(ping, profile))
+    opened = open_cluster(profile, watch.away) if system is None else system
+    cluster = ClusterQuestions(opened, Questions(settings.question_s, watch=watch), settings.question_s)
     history = History()
     looks = Questions(LOOK_S, running_max=LOOKS_MAX)  # of their own: a slow look takes no slot of a page's questions
     return Console(
@@ -72,6 +77,6 @@ def make_console(settings: ConsoleSettings, system: QueueSystem | None = None) -
         cluster=cluster,
         history=history,
         sampler=Sampler(cluster, history, settings.sample_s),
-        scans=ScanJobs(system),
+        scans=ScanJobs(opened),
         queries=open_board(settings, looks, history),
     )

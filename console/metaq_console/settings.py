@@ -25,9 +25,10 @@ class ConsoleSettings:
 
     ``port`` 0 is any free port. ``write`` allows requests that change something. ``token`` is asked of every client;
     without one, only loopback addresses may be listened at. ``allowed_hosts`` are names, beside this machine's, that
-    clients may use in the ``Host`` header. ``checkpoints`` are ``checkpointLocation`` folders of Spark queries.
-    ``question_s`` is the longest time that one question to the cluster may take, ``sample_s`` the time between two
-    samples of the history.
+    clients may use in the ``Host`` header. ``proxies`` are addresses and networks of proxies, which say in
+    ``X-Forwarded-Proto`` whether a client speaks HTTPS. ``checkpoints`` are ``checkpointLocation`` folders of Spark
+    queries. ``question_s`` is the longest time that one question to the cluster may take, ``sample_s`` the time between
+    two samples of the history.
 
     Raises:
         SettingsError: A value is outside its range, or values contradict each other.
@@ -41,6 +42,7 @@ class ConsoleSettings:
     tls_cert_file: str | None = None
     tls_key_file: str | None = None
     allowed_hosts: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
     checkpoints: tuple[Path, ...] = ()
     question_s: float = 10.0
     sample_s: float = 10.0
@@ -56,6 +58,12 @@ class ConsoleSettings:
             )
         if self.tls_key_file is not None and self.tls_cert_file is None:
             raise SettingsError("a TLS key without a certificate: give both, or neither")
+        for proxy in self.proxies:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError:
+                allowed = "allowed is an address, or a network such as 10.0.0.0/8"
+                raise SettingsError(f"proxy {proxy!r}: {allowed}") from None
         for name, value in (("question", self.question_s), ("sample", self.sample_s)):
             if not 0.1 <= value <= 3600:
                 raise SettingsError(f"{name} {value:g} s: allowed is 0.1..3600")

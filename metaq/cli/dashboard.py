@@ -50,6 +50,10 @@ def _port(text: str) -> int:
         "--allow-host", metavar="NAME", action="append", default=[],
         help="a name that browsers use for this server, beside addresses and this machine's name; may be repeated",
     ),
+    argument(
+        "--proxy", metavar="ADDRESS", action="append", default=[],
+        help="address or network of a proxy in front of it, whose X-Forwarded-Proto counts; may be repeated",
+    ),
     examples=(),
     abilities=(("`dashboard`", "yes", "yes, without times and counts", "yes, without lists of transactions"),),
 )  # fmt: skip
@@ -65,7 +69,7 @@ def _arguments(options: argparse.Namespace) -> Iterator[str]:
         value = getattr(options, name)
         if value is not None:
             yield from (f"--{name.replace('_', '-')}", str(value))
-    for name in ("allow_host", "checkpoint"):
+    for name in ("allow_host", "proxy", "checkpoint"):
         for value in getattr(options, name):
             yield from (f"--{name.replace('_', '-')}", value)
     if options.write:

@@ -110,6 +110,15 @@ class ClusterView:
         """Return each topic with its partitions that have or had messages."""
         return self._directory.topics()
 
+    def addresses(self) -> set[Address]:
+        """Return the address of each broker that is known; asks none."""
+        return set(self._directory.addresses())
+
+    @property
+    def left_out(self) -> frozenset[Address]:
+        """The brokers that answers are without, because the client was told to leave them out."""
+        return self._directory.left_out
+
     def servers(self) -> set[Address]:
         return set(self._directory.brokers().values())
 
@@ -130,7 +139,11 @@ class ClusterView:
     def describe(self, topic: str) -> list[PartitionInfo]:
         """Describe the partitions of a topic that hold or accept messages, sorted."""
         available, brokers = self._available(topic), self._directory.brokers()
-        addresses = {where.partition: brokers[where.partition.broker_id] for where in available}
+        addresses = {
+            where.partition: address
+            for where in available
+            if (address := brokers.get(where.partition.broker_id)) is not None  # else it came after the list
+        }
         try:
             accepting = self._directory.writable(topic)
         except TopicNotFound:
@@ -168,17 +181,9 @@ class ClusterView:
                 found[partition] = first_at_time(session, topic, partition.index, time_ms)
         return found
 
-    def reader(self, topic: str, partitions: Mapping[Partition, Address]) -> TopicReader:
-        """Return a reader of ``partitions`` of a topic, as ``stored`` has them."""
-        return TopicReader(self._directory, self._pool, topic, partitions)
-
-    def stored(self) -> dict[str, dict[Partition, Address]]:
-        """Return the partitions of each topic that have or had messages, with their brokers."""
-        found: dict[str, dict[Partition, Address]] = {}
-        brokers = self._directory.brokers()
-        for topic, partition in self._directory.available():
-            found.setdefault(topic, {})[partition] = brokers[partition.broker_id]
-        return found
+    def reader(self, topic: str) -> TopicReader:
+        """Return a reader of the partitions of a topic that have or had messages; of none if no message was put yet."""
+        return TopicReader(self._pool, topic, self._require_stored(topic))
 
     def statistics(self) -> list[BrokerStatistics]:
         return broker_statistics(self._directory, self._pool)
@@ -219,12 +224,12 @@ class ClusterView:
         """
         store = self._group_offsets()
         wanted = list(topics) if topics is not None else store.topics(group)
-        available = {topic: self._available(topic) for topic in wanted}
-        offsets = store.read(group, [where for states in available.values() for where in states])
+        available = self._directory.available(wanted)
+        order = {topic: number for number, topic in enumerate(wanted)}
+        there = sorted((one for one in available if one.topic in order), key=lambda one: (order[one.topic], one))
+        offsets = store.read(group, there)
         return [
-            _lag(group, where, state, offsets[where].offset if where in offsets else None)
-            for states in available.values()
-            for where, state in sorted(states.items())
+            _lag(group, where, available[where], offsets[where].offset if where in offsets else None) for where in there
         ]
 
     def plan_reset(

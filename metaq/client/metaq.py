@@ -25,9 +25,10 @@ from metaq.client.search import SCAN_MAX, Search, by_id, by_key
 from metaq.client.sending.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverflow
 from metaq.client.shells import BlockingClient
 from metaq.client.transactions import LastBatch, Prepared, PreparedBranches, XaBranch
-from metaq.discovery.base import Directory
+from metaq.discovery.base import Away, nobody
 from metaq.discovery.fixed import FixedDirectory
-from metaq.discovery.kept_brokers import KeptBrokers
+from metaq.discovery.kept import KeptDirectory
+from metaq.discovery.survey import SurveyedDirectory
 from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.discovery.zookeeper import ZooKeeperDirectory
@@ -48,6 +49,7 @@ class MetaQ(BlockingClient):
     ``cluster`` is ``host:port,host:port`` or ``zk://host:port,host:port/root``; ``brokers`` is a list of ``host:port``
     instead. Nothing is opened before the first use; leaving the ``with`` block closes all connections. Methods and
     their results may be used by several threads, a producer or browser by one at a time.
+    ``away`` is for programs that watch servers: what is read leaves out those that it returns, until it does not.
 
     Raises:
         ValueError: ``cluster`` has neither form, or not exactly one of the two is given.
@@ -67,6 +69,7 @@ class MetaQ(BlockingClient):
         brokers: Sequence[str] | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         tls: TlsSettings | None = None,
+        away: Away = nobody,
     ) -> None:
         self._cluster = cluster = _named(cluster, brokers)
         self._pool = SessionPool(timeouts, TCP if tls is None else TlsTransport(tls))
@@ -75,11 +78,12 @@ class MetaQ(BlockingClient):
         if cluster.startswith(ZOOKEEPER_SCHEME):
             self._zookeeper = _zookeeper_address(cluster)
             cache = TreeCache(self._zookeeper, timeouts.connect_s)
-            make: Callable[..., Directory] = partial(ZooKeeperDirectory, cache, self._pool)
+            make: Callable[..., SurveyedDirectory] = partial(ZooKeeperDirectory, cache, self._pool)
         else:
             make = partial(FixedDirectory, _addresses(cluster), self._pool)
         self._directory = make(election_policy(timeouts))
         self._directory_now = make()  # for what waits by itself, without a limit, and must not be held up
+        self._seen = self._directory if away is nobody else make(away=away)
         self._timeouts, self._tls = timeouts, tls
         self.consumers: Final = MetaqCluster(cluster, self._directory_now, self._pool, self._zookeeper)
         """The parts of the cluster that consumers use."""
@@ -156,11 +160,11 @@ class MetaQ(BlockingClient):
 
     def prepared(self, unique: str | None = None) -> list[Prepared]:
         """Return the prepared branches of all brokers, each with its broker."""
-        return PreparedBranches(self._directory, self._pool).all(unique)
+        return PreparedBranches(self._seen, self._pool).all(unique)
 
     def last_decided(self, query_ids: Collection[str]) -> list[LastBatch]:
         """Return, for Spark queries that write exactly once, the last batch that each broker has decided (*ours*)."""
-        return PreparedBranches(self._directory, self._pool).decided(query_ids)
+        return PreparedBranches(self._seen, self._pool).decided(query_ids)
 
     def commit(self, xid: Xid) -> None:
         """Commit a prepared branch.
@@ -188,14 +192,14 @@ class MetaQ(BlockingClient):
         """Return the messages of ``topic`` as an iterator, with ``follow`` one that waits for more; see ``Browser``."""
         self._require_open()
         return Browser(
-            self._directory, self._pool, topic, partitions=partitions, start=start, end=end, follow=follow,
+            self._seen, self._pool, topic, partitions=partitions, start=start, end=end, follow=follow,
             require_brokers=require_brokers,
         )  # fmt: skip
 
     def search_id(self, topic: str, message_id: int, *, limit: int = SCAN_MAX) -> Search:
         """Return a search for the message with an id, which reads up to ``limit`` messages; see ``Search``."""
         self._require_open()
-        return by_id(self._directory, self._pool, topic, message_id, limit)
+        return by_id(self._seen, self._pool, topic, message_id, limit)
 
     def search_key(
         self,
@@ -213,7 +217,7 @@ class MetaQ(BlockingClient):
         """
         self._require_open()
         return by_key(
-            self._directory, self._pool, topic, key,
+            self._seen, self._pool, topic, key,
             partitions=partitions, since_ms=since_ms, until_ms=until_ms, limit=limit,
         )  # fmt: skip
 
@@ -263,12 +267,14 @@ class MetaQ(BlockingClient):
     def cluster(self) -> ClusterView:
         """A view of the cluster: topics, partitions, offsets, groups."""
         self._require_open()
-        return ClusterView(self._directory, self._pool, self._zookeeper, self._timeouts)
+        return ClusterView(self._seen, self._pool, self._zookeeper, self._timeouts)
 
-    def cluster_kept(self, fresh_s: float) -> ClusterView:
-        """Return a view of the cluster that keeps the list of brokers for ``fresh_s`` seconds, and asks for less."""
+    def cluster_kept(self, brokers_s: float) -> ClusterView:
+        """Return a view of the cluster that keeps the list of brokers for ``brokers_s`` seconds, and for a moment where
+        partitions are; see ``KeptDirectory``.
+        """
         self._require_open()
-        directory = KeptBrokers(self._directory, fresh_s, self._pool.clock)
+        directory = KeptDirectory(self._seen, self._pool, brokers_s)
         return ClusterView(directory, self._pool, self._zookeeper, self._timeouts)
 
 

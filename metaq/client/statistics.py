@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from metaq.backends.metaq.pair_members import ASK_S
 from metaq.backends.metaq.pool import SessionPool
 from metaq.discovery.base import Directory
 from metaq.discovery.stats import parse_figures, topic_fields
@@ -149,15 +150,16 @@ def broker_statistics(directory: Directory, pool: SessionPool) -> list[BrokerSta
 def replication_figures(directory: Directory, pool: SessionPool) -> dict[Address, dict[str, str]]:
     """Ask each broker for its role, its faults, and how far it is behind its master: name or partition -> text.
 
-    The other member of a pair is asked, too; its answer is its ``trouble`` if it does not answer. A Java broker takes
-    the word for a topic; its answer is left empty. Raises as ``broker_statistics``.
+    The other member of a pair is asked, too, for ``ASK_S``; its answer is its ``trouble`` if it does not answer. A Java
+    broker takes the word for a topic; its answer is left empty. Raises as ``broker_statistics``.
     """
     found = {address: _replication(pool, address) for address in directory.brokers().values()}
+    hurried = pool.hurried(ASK_S)
     for other in [lines[OTHER_MEMBER] for lines in found.values() if OTHER_MEMBER in lines]:
         try:
             address = Address.parse(other)
             if address not in found:
-                found[address] = _replication(pool, address)
+                found[address] = _replication(hurried, address)
         except MetaqError as error:
             found[address] = {"trouble": str(error)}
         except ValueError:  # a broker of another make has a line of this name

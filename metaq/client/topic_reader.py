@@ -13,11 +13,10 @@ from typing import Final
 from metaq.backends.metaq.boundaries import finds_boundaries, first_at_time, frame_boundary
 from metaq.backends.metaq.fetch import Run, fetch
 from metaq.backends.metaq.pool import SessionPool
-from metaq.backends.metaq.positions import lookup, offset_of_message, ordinal_at
+from metaq.backends.metaq.positions import NO_STORE, lookup, offset_of_message, ordinal_at
 from metaq.backends.metaq.range_reader import read_range
 from metaq.backends.metaq.session import Session
 from metaq.client.records import Received
-from metaq.discovery.base import Directory
 from metaq.errors import BrokerError, ExtensionMissing, OffsetMoved
 from metaq.formats.frames import PassedFrames, search, walk, whole_tail
 from metaq.model import INT64_MAX, Address, OffsetRange, Partition, TopicPartition
@@ -30,7 +29,6 @@ BULK_BYTES: Final = 1 << 20
 """Bytes of a request that reads through a partition."""
 BULK_AHEAD: Final = 2
 """Such requests that are in flight."""
-_NO_STORE: Final = 404
 
 
 class TopicReader:
@@ -40,10 +38,8 @@ class TopicReader:
     ``DeadlineExceeded`` or ``ProtocolError`` if it could not be asked.
     """
 
-    def __init__(
-        self, directory: Directory, pool: SessionPool, topic: str, partitions: Mapping[Partition, Address]
-    ) -> None:
-        self._directory, self._pool = directory, pool
+    def __init__(self, pool: SessionPool, topic: str, partitions: Mapping[Partition, Address]) -> None:
+        self._pool = pool
         self.topic: Final = topic
         self.partitions: Final = partitions
 
@@ -64,7 +60,7 @@ class TopicReader:
             try:
                 return lookup(session, self.topic, partition.index, near, "segment")
             except BrokerError as error:
-                if error.code != _NO_STORE:
+                if error.code != NO_STORE:
                     raise
                 return 0
 

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from metaq.errors import MetaqError
 from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
+
+Away = Callable[[], Mapping[Address, MetaqError]]
+"""Returns the servers that are not asked at the moment, each with the error that stands for its answer."""
+
+
+def nobody() -> Mapping[Address, MetaqError]:
+    """Return that no server is away: every one is asked."""
+    return {}
+
+
+def without(addresses: Sequence[Address], away: Mapping[Address, MetaqError]) -> list[Address]:
+    """Return the addresses that are not in ``away``.
+
+    Raises:
+        MetaqError: All of them are; the error of the first one.
+    """
+    found = [address for address in addresses if address not in away]
+    if addresses and not found:
+        raise away[addresses[0]].with_traceback(None)
+    return found
 
 
 class Directory(Protocol):
@@ -18,6 +38,13 @@ class Directory(Protocol):
 
     def brokers(self) -> dict[int, Address]:
         """Return broker id -> address to read from: the master, else a slave of the same id."""
+
+    def addresses(self) -> Collection[Address]:
+        """Return the address of each broker that is known; asks none."""
+
+    @property
+    def left_out(self) -> frozenset[Address]:
+        """The brokers that answers are without at the moment. A member of a pair whose master answers is none."""
 
     def topics(self, among: Collection[str] | None = None) -> dict[str, list[Partition]]:
         """Return each known topic with its partitions that have or had messages, sorted; the list may be empty.

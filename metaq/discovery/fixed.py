@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 
 from metaq import ports
 from metaq.backends.metaq.pool import SessionPool
+from metaq.discovery.base import Away, nobody
 from metaq.discovery.stats import parse_settings
 from metaq.discovery.survey import SurveyedDirectory
 from metaq.errors import TopicNotFound
@@ -19,14 +20,19 @@ from metaq.net.retry import ONCE, RetryPolicy
 class FixedDirectory(SurveyedDirectory):
     """The brokers at ``addresses`` (at least one), asked over connections of ``pool``."""
 
-    def __init__(self, addresses: Sequence[Address], pool: SessionPool, policy: RetryPolicy = ONCE) -> None:
+    def __init__(
+        self, addresses: Sequence[Address], pool: SessionPool, policy: RetryPolicy = ONCE, away: Away = nobody
+    ) -> None:
         if not addresses:
             raise ValueError(f"addresses: expected at least one broker, for example {ports.METAQ_HERE}")
-        super().__init__(pool, policy)
+        super().__init__(pool, policy, away)
         self._named = list(dict.fromkeys(addresses))
         pool.members.name(self._named)
 
     def _addresses(self, topics: Collection[str] | None = None) -> Sequence[Address]:
+        return self._named
+
+    def addresses(self) -> Collection[Address]:
         return self._named
 
     def brokers(self) -> dict[int, Address]:

@@ -32,6 +32,7 @@ from metaq.backends.rocketmq.topic_route import (
     ask_topics,
     not_ready,
 )
+from metaq.discovery.base import Away, nobody, without
 from metaq.discovery.refreshed import RefreshedCache
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MasterMissing, MetaqError, TopicNotFound
 from metaq.model import Address, Partition
@@ -82,6 +83,7 @@ class NameServerDirectory:
     Topics are passed and returned without ``namespace``. Answers may be ``CACHE_AGE_S_MAX`` old, and older while no
     name server answers. All methods raise ``NameServersAway`` if none can be asked and none ever could, and
     ``RouteUnusable`` if an answer is not valid. ``policy``: retries of routes; by default there are none.
+    ``away``: servers that are left out of answers; where none is left, their error is raised.
     """
 
     def __init__(
@@ -91,11 +93,12 @@ class NameServerDirectory:
         *,
         namespace: str | None = None,
         policy: RetryPolicy = ONCE,
+        away: Away = nobody,
     ) -> None:
         if not servers:
             raise ValueError("servers: expected at least one name server")
         self._servers, self._pool, self._namespace = list(servers), pool, namespace or None
-        self._policy = policy
+        self._policy, self._away = policy, away
         self._clock = pool.clock
         self._lock = threading.RLock()  # guards the cache; may be held during a fetch, which may invalidate it
         self._brokers_lock = threading.Lock()  # also taken by a fetch
@@ -105,6 +108,8 @@ class NameServerDirectory:
         self._brokers: dict[str, dict[int, Address]] = {}
         self._masters: dict[Address, str] = {}
         """Every address that was a master's, with the name of its broker."""
+        self._registered: frozenset[str] = frozenset()
+        """Names of the brokers in the last list of all brokers, if there was one."""
         self._bundled: dict[Address, MetaQBroker] = {}
         self._avoided: dict[Address, float] = {}
         self._hurried = pool.hurried(LOOK_S)
@@ -134,11 +139,11 @@ class NameServerDirectory:
         Raises:
             TopicNotFound: No name server knows the topic.
         """
-        return self._route(topic).readable()
+        return self._present(self._route(topic).readable())
 
     def writable(self, topic: str) -> list[Partition]:
         """Return the writable queues of ``topic``, sorted. Raises as ``queues``."""
-        return self._route(topic).writable()
+        return self._present(self._route(topic).writable())
 
     def writable_or_new(self, topic: str) -> list[Partition]:
         """Return ``writable``, or the queues at which the first message will create the topic.
@@ -159,6 +164,7 @@ class NameServerDirectory:
     def read_address(self, broker_name: str, broker_id: int = MASTER_ID, *, topic: str | None = None) -> Address:
         known = self._addresses(broker_name, topic)
         if not known:
+            self._require_present(broker_name)
             raise BrokerAway(broker_name, "the address", list(map(str, self._servers)))
         now_s = self._clock.monotonic()
         with self._lock:
@@ -168,6 +174,7 @@ class NameServerDirectory:
     def write_address(self, broker_name: str, *, topic: str | None = None) -> Address:
         master = self._addresses(broker_name, topic).get(MASTER_ID)
         if master is None:
+            self._require_present(broker_name)
             raise BrokerAway(broker_name, "the master", list(map(str, self._servers)))
         return master
 
@@ -178,8 +185,50 @@ class NameServerDirectory:
 
     def brokers(self) -> dict[str, Addresses]:
         """Return the addresses of all brokers named in any answer so far."""
+        away, known = self._away(), self._known()
+        if not away:
+            return known
+        left = without([address for addresses in known.values() for address in addresses.values()], away)
+        found = {
+            name: {id_: address for id_, address in addresses.items() if address in left}
+            for name, addresses in known.items()
+        }
+        return {name: addresses for name, addresses in found.items() if addresses}
+
+    def addresses(self) -> set[Address]:
+        """Return the addresses of the name servers, and of the brokers that were registered there last; asks none."""
+        known = self._known()
+        return {*self._servers, *(at for name in self._registered or known for at in known.get(name, {}).values())}
+
+    @property
+    def left_out(self) -> frozenset[Address]:
+        """The addresses of brokers that answers are without at the moment: their masters are away."""
+        away = self._away()
+        return frozenset(
+            address
+            for addresses in self._known().values()
+            if addresses.get(MASTER_ID, next(iter(addresses.values()))) in away
+            for address in addresses.values()
+            if address in away
+        )
+
+    def _known(self) -> dict[str, Addresses]:
         with self._brokers_lock:
             return {name: dict(addresses) for name, addresses in self._brokers.items()}
+
+    def _present(self, queues: list[Partition]) -> list[Partition]:
+        """Return the queues of brokers that are not left out."""
+        if not self._away():
+            return queues
+        left = self.brokers()
+        found = [queue for queue in queues if queue.broker_name in left]
+        if queues and not found:
+            self._require_present(queues[0].broker_name)
+        return found
+
+    def _require_present(self, broker_name: str) -> None:
+        """Raise the error of a broker that is left out."""
+        without(list(self._known().get(broker_name, {}).values()), self._away())
 
     def masters(self) -> dict[str, Address]:
         """Return broker name -> address of its master; only brokers known so far, if the server does not list
@@ -283,6 +332,7 @@ class NameServerDirectory:
         if known is None:
             return [], []
         self._remember(known.brokers)
+        self._registered = frozenset(known.brokers)
         return known.clusters, list(known.brokers)
 
     def _remember(self, brokers: Mapping[str, Addresses]) -> None:
@@ -303,7 +353,11 @@ class NameServerDirectory:
             NameServersAway: None of them answers.
             NotNameServer: One of them is a broker.
         """
+        away = self._away()
         order = [(self._current + step) % len(self._servers) for step in range(len(self._servers))]
+        if all(server in away for server in self._servers):
+            raise NameServersAway(list(map(str, self._servers)), [_reason(away[server]) for server in self._servers])
+        order = [position for position in order if self._servers[position] not in away]
         for within_s in self._waits_s(len(order)):
             failures: list[MetaqError] = []
             for position in order:

@@ -11,7 +11,7 @@ from metaq.backends.metaq.pair_members import PairFacts, parse_pair
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.positions import reports_incarnations
 from metaq.backends.metaq.session import Session
-from metaq.discovery.base import Directory
+from metaq.discovery.base import Away, Directory, nobody, without
 from metaq.discovery.stats import (
     BrokerInfo,
     StatsCache,
@@ -40,11 +40,12 @@ Choose = Callable[[Session], Sequence[str]]
 class SurveyedDirectory(Directory):
     """A ``Directory`` for reading; subclasses supply the addresses. Connections come from ``pool``.
 
-    ``policy``: retries of all questions but ``available_now`` and ``brokers_now``; by default there are none.
+    ``policy``: retries of all questions but ``available_now`` and ``brokers_now``; by default there are none. ``away``:
+    brokers that the other questions leave out; where none is left, its error is raised.
     """
 
-    def __init__(self, pool: SessionPool, policy: RetryPolicy = ONCE) -> None:
-        self._pool, self._policy = pool, policy
+    def __init__(self, pool: SessionPool, policy: RetryPolicy = ONCE, away: Away = nobody) -> None:
+        self._pool, self._policy, self._away = pool, policy, away
         self._stats_cache = StatsCache()
         self._last_available = _Joined((), None, frozenset(), {})
 
@@ -55,6 +56,15 @@ class SurveyedDirectory(Directory):
     def _hidden(self) -> Hidden:
         """Return the topics that are not offered to readers."""
         return frozenset()
+
+    @property
+    def left_out(self) -> frozenset[Address]:
+        away = self._away()
+        return frozenset(address for address in away if self._pool.members.current(address) in away)
+
+    def _present(self, topics: Collection[str] | None = None) -> list[Address]:
+        """Return ``_addresses`` without those that are away."""
+        return without(self._addresses(topics), self._away())
 
     def topics(self, among: Collection[str] | None = None) -> dict[str, list[Partition]]:
         found: dict[str, list[Partition]] = {}
@@ -169,7 +179,7 @@ class SurveyedDirectory(Directory):
         Raises:
             DirectoryConflict: Two addresses are the same broker, or a broker and its slave.
         """
-        return self._persist(lambda: survey(self._pool, self._addresses(topics), choose))
+        return self._persist(lambda: survey(self._pool, self._present(topics), choose))
 
     def _persist(self, ask: Callable[[], _T]) -> _T:
         return persist(ask, self._policy, self._pool.clock)

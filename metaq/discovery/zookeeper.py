@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from metaq.backends.metaq.pair_members import PairFacts
 from metaq.backends.metaq.pool import SessionPool
+from metaq.discovery.base import Away, nobody, without
 from metaq.discovery.stats import parse_settings
 from metaq.discovery.survey import Choose, Hidden, SurveyAnswers, SurveyedDirectory, survey
 from metaq.discovery.zk_cache import TreeCache
@@ -41,8 +42,10 @@ class ZooKeeperDirectory(SurveyedDirectory):
     ``ZooKeeperAway`` only if ZooKeeper has never answered in this process.
     """
 
-    def __init__(self, cache: TreeCache, pool: SessionPool, policy: RetryPolicy = ONCE) -> None:
-        super().__init__(pool, policy)
+    def __init__(
+        self, cache: TreeCache, pool: SessionPool, policy: RetryPolicy = ONCE, away: Away = nobody
+    ) -> None:
+        super().__init__(pool, policy, away)
         self._cache = cache
         self._pairs: dict[int, RegisteredPair] = {}
         pool.members.register(cache.address, self._note_pairs)
@@ -50,7 +53,16 @@ class ZooKeeperDirectory(SurveyedDirectory):
     def brokers(self) -> dict[int, Address]:
         """Return broker id -> address to read from; asks no broker."""
         self._registered()
-        return self._cache.readable()
+        away = self._away()
+        for address in away:
+            self._cache.avoid(address)
+        found = self._cache.readable()
+        left = without(list(found.values()), away)
+        return {id_: address for id_, address in found.items() if address in left}
+
+    def addresses(self) -> Collection[Address]:
+        self._registered()
+        return self._cache.readable().values()
 
     def _registered(self) -> Mapping[int, RegisteredBroker]:
         """Return the brokers by id, and note those that are pairs: the other member is asked if one fails."""
@@ -104,7 +116,12 @@ class ZooKeeperDirectory(SurveyedDirectory):
 
     def _offered(self, topic: str) -> dict[Partition, Address]:
         offers, brokers = self._cache.offers(topic), self._registered()
-        masters = {id_: broker.master for id_, broker in brokers.items() if broker.master is not None}
+        away = self._away()
+        masters = {
+            id_: broker.master
+            for id_, broker in brokers.items()
+            if broker.master is not None and broker.master not in away
+        }
         counts = {id_: count for id_, count in offers.counts.items() if id_ in masters}
         for broker in self._asked([masters[id_] for id_ in sorted(offers.maybe) if id_ in masters], _config):
             counts[broker.info.broker_id] = broker.read("config", parse_settings).partition_count(topic)
@@ -123,7 +140,7 @@ class ZooKeeperDirectory(SurveyedDirectory):
     def _survey_once(self, choose: Choose, topics: Collection[str] | None) -> list[SurveyAnswers]:
         while True:
             try:
-                return self._asked(self._addresses(topics), choose)
+                return self._asked(self._present(topics), choose)
             except (ConnectionFailed, DeadlineExceeded) as error:
                 if not self._cache.avoid(Address.parse(error.address)):
                     raise

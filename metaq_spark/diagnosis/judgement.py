@@ -21,8 +21,9 @@ from metaq_spark.diagnosis.rules import batches, files, phases, reading
 from metaq_spark.diagnosis.rules.chinese import CHINESE, chinese_words
 from metaq_spark.diagnosis.rules.row import Rule, RuleMatch, names, seconds
 from metaq_spark.diagnosis.rules.table import RULES
-from metaq_spark.diagnosis.situation import CLOCKS_S, FIRST_S, USUAL_TIMES, Driver, Situation
+from metaq_spark.diagnosis.situation import FIRST_S, USUAL_TIMES, Driver, Situation
 from metaq_spark.diagnosis.verdict import QueryVerdict, RuleFinding
+from metaq_spark.lag.unread import CLOCKS_S
 
 KEEPS_UP_S: Final = 5.0
 """A time lag up to this, or to three batches, is none."""

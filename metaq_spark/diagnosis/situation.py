@@ -24,7 +24,7 @@ from metaq_spark.diagnosis.evidence import (
     Trigger,
 )
 from metaq_spark.diagnosis.rates import Ends, ReadRates, rates, window_s
-from metaq_spark.lag.unread import LagStatus, PartitionLag, lags
+from metaq_spark.lag.unread import CLOCKS_S, LagStatus, PartitionLag, lags
 from metaq_spark.offsets import unit_of
 
 USUAL_TIMES: Final = 3.0
@@ -41,8 +41,6 @@ SILENT_S_MIN: Final = 60.0
 SLACK_MS: Final = 3000
 """Files and reports of one moment may be this far apart."""
 GAP_S_MIN: Final = 60.0
-CLOCKS_S: Final = 5.0
-"""Clocks of two machines that differ by more make times of one say nothing on the other."""
 LARGE: Final[Mapping[str, int]] = {"bytes": 1 << 20, "messages": 1000}
 """What a batch holds at least, by unit, if it is to take longer for its size."""
 SUSPECT: Final = frozenset({LagStatus.GONE, LagStatus.RECREATED, LagStatus.REMOVED, LagStatus.AHEAD})

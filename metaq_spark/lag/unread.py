@@ -10,8 +10,8 @@ from typing import Final
 from metaq.model import OffsetRange, PartitionState, TopicPartition
 from metaq_spark.offsets import Progress, unit_of
 
-CLOCKS_S: Final = 3.0
-"""A server whose clock is ahead by more does not tell how long a message has waited."""
+CLOCKS_S: Final = 5.0
+"""Clocks of two machines that differ by more make times of one say nothing on the other."""
 
 
 class LagStatus(enum.StrEnum):

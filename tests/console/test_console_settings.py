@@ -19,6 +19,7 @@ from metaq_console.settings import ConsoleSettings, SettingsError
             "host '0.0.0.0': other machines reach it, so a token is required; give one, or 127.0.0.1",
         ),
         ({"tls_key_file": "key.pem"}, "a TLS key without a certificate: give both, or neither"),
+        ({"proxies": ("proxy",)}, "proxy 'proxy': allowed is an address, or a network such as 10.0.0.0/8"),
         ({"question_s": 0.0}, "question 0 s: allowed is 0.1..3600"),
     ],
 )

@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -68,3 +69,41 @@ def test_a_missing_package_is_named_with_its_extra() -> None:
         1,
         'metaq console: uvicorn is not installed: pip install "metaq-spark[console]"\n',
     )
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *arguments: object, **named: object) -> None:
+        """Leave the redirect to the test."""
+
+
+@pytest.mark.parametrize(
+    ("proxies", "scheme"),
+    [(["127.0.0.1"], "https"), (["10.0.0.0/8", "127.0.0.0/8"], "https"), (["10.0.0.1"], "http"), ([], "http")],
+)
+def test_a_proxy_says_whether_a_browser_speaks_https(
+    metaq_memory: MemoryServer, tmp_path: Path, proxies: list[str], scheme: str
+) -> None:
+    """Only one that is named: its cookies are ``Secure``, and its redirects lead to where the browser is."""
+    token, name = "a-secret-of-some-length", "metaq.example.org"
+    (tmp_path / "token").write_text(token)
+    given = [*("--token-file", str(tmp_path / "token"), "--allow-host", name, "--write")]
+    given += [word for address in proxies for word in ("--proxy", address)]
+    opener = urllib.request.build_opener(_NoRedirects)
+    headers = {"Host": name, "X-Forwarded-Proto": "https", "Origin": f"https://{name}", "Accept": "text/html"}
+    with serving("--cluster", metaq_memory.cluster, *given) as url:
+
+        def answer(path: str, body: bytes | None = None, **more: str) -> urllib.error.HTTPError:
+            with pytest.raises(urllib.error.HTTPError) as found:
+                opener.open(urllib.request.Request(url + path, body, headers | more), timeout=60)
+            found.value.close()
+            return found.value
+
+        login = answer("/login", f"token={token}&back=/topics".encode())
+        assert (login.code, login.headers["Location"]) == (303, "/topics")
+        cookie = login.headers["Set-Cookie"]
+        assert ("; Secure" in cookie) is (scheme == "https")
+        shown = cookie.partition(";")[0]
+        assert answer("/topics/", Cookie=shown).headers["Location"] == f"{scheme}://{name}/topics"
+        assert answer("/group/reset", b"group=g&topic=t&to=latest", Cookie=shown).code == 403, "an old form"
+        assert answer("/login", b"token=x", Origin="https://evil.example").code == 403
+        assert answer("/login", b"token=x", Host="evil.example").code == 421

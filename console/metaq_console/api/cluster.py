@@ -62,7 +62,7 @@ OPERATIONS = (
     ),
     ApiOperation(
         method="GET", path="/v1/stats", name="get_stats", text="What the brokers say of themselves.",
-        handle=_brokers, answer=tuple[BrokerRow, ...],
+        handle=_brokers, answer=tuple[BrokerRow, ...], of_all=True,
     ),
     ApiOperation(
         method="GET", path="/v1/health", name="get_health",
@@ -72,7 +72,7 @@ OPERATIONS = (
     ApiOperation(
         method="GET", path="/v1/replication", name="get_replication",
         text="What each broker says of its role, its faults, and how far it is behind its master.",
-        handle=_replication, answer=tuple[Mapping[str, str], ...],
+        handle=_replication, answer=tuple[Mapping[str, str], ...], of_all=True,
     ),
     ApiOperation(
         method="GET", path="/v1/history", name="get_history",

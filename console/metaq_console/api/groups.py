@@ -155,16 +155,16 @@ OPERATIONS = (
     ApiOperation(
         method="GET", path="/v1/groups", name="list_groups",
         text="The consumer groups, a page of them, each with its lag.",
-        handle=_groups, answer=Page[GroupRow], parameters=(CONTAINS, START, COUNT),
+        handle=_groups, answer=Page[GroupRow], parameters=(CONTAINS, START, COUNT), of_all=True,
     ),
     ApiOperation(
         method="GET", path="/v1/groups/{group}", name="get_group", text="A group, its members and its lag.",
-        handle=_group, answer=GroupJson, parameters=(GROUP,),
+        handle=_group, answer=GroupJson, parameters=(GROUP,), of_all=True,
     ),
     ApiOperation(
         method="GET", path="/v1/groups/{group}/lag", name="get_lag",
         text="The lag of a group in each partition, by default of the topics for which it has offsets.",
-        handle=_lag, answer=tuple[LagRow, ...], parameters=(GROUP, TOPICS),
+        handle=_lag, answer=tuple[LagRow, ...], parameters=(GROUP, TOPICS), of_all=True,
     ),
     ApiOperation(
         method="GET", path="/v1/groups/{group}/lag/history", name="get_lag_history",
@@ -180,6 +180,7 @@ OPERATIONS = (
         method="GET", path="/v1/groups/{group}/dead-letters", name="list_dead_letters",
         text="Messages that consumers of the group rejected. MetaQ: those that were parked on this server's machine.",
         handle=_dead_letters, answer=Page[DeadLetterJson], parameters=(GROUP, START, COUNT, VALUE_BYTES),
+        of_all=True,
     ),
     ApiOperation(
         method="POST", path="/v1/groups/{group}/dead-letters/resend", name="resend_dead_letters",

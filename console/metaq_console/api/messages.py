@@ -128,6 +128,8 @@ def scan_request(values: Mapping[str, Any], topic: str, seconds: float) -> ScanR
 async def _messages(call: ApiCall) -> MessagesJson:
     request = scan_request(call.values, call["topic"], call["within_s"])
     scan = await while_connected(call.request, call.console.cluster.follow(request, call["wait_s"]))
+    if request.partition is None:
+        call.console.cluster.require_all()
     return messages_json(scan, call["value_bytes"])
 
 

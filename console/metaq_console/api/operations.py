@@ -55,7 +55,8 @@ Handler = Callable[[ApiCall], Awaitable[object]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiOperation:
     """One row. ``answer`` is the class of what ``handle`` returns; ``None``: it returns a response, of type
-    ``media``. ``changes``: needs ``--write``, unless the body says that it is a rehearsal.
+    ``media``. ``changes``: needs ``--write``, unless the body says that it is a rehearsal. ``of_all``: its answer is of
+    all brokers, and there is none while one of them does not answer.
     """
 
     method: Method
@@ -70,6 +71,7 @@ class ApiOperation:
     media: str = "application/json"
     status: int = 200
     changes: bool = False
+    of_all: bool = False
     statuses: Mapping[int, str] = field(default_factory=dict)
     """Statuses of failures that only this operation has, with a sentence each."""
 
@@ -160,7 +162,11 @@ async def answer(operation: ApiOperation, console: Console, request: Request) ->
             "read_only",
             f"{operation.name}: this server is read-only; start it with --write (broker: write=true in [http])",
         )
+    if operation.of_all:
+        console.cluster.require_all()
     found = await operation.handle(ApiCall(console=console, request=request, values=values, body=body))
+    if operation.of_all:  # a broker may have fallen silent meanwhile
+        console.cluster.require_all()
     return found if isinstance(found, Response) else JsonAnswer(to_json(found), operation.status)
 
 

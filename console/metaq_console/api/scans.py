@@ -68,7 +68,10 @@ class ScanJson:
 async def _start(call: ApiCall) -> ScanJson:
     body: ScanBody = call.body
     await call.console.cluster.partitions(body.topic)  # an unknown topic is an error of this request
-    job = call.console.scans.start(scan_request(body.values, body.topic, body.seconds))
+    request = scan_request(body.values, body.topic, body.seconds)
+    if request.partition is None:
+        call.console.cluster.require_all()
+    job = call.console.scans.start(request)
     return _json(job, 0, 0)
 
 

@@ -33,15 +33,15 @@ OPERATIONS = (
     ApiOperation(
         method="GET", path="/v1/topics", name="list_topics",
         text="The topics of the cluster, a page of them. RocketMQ's are sorted by name only.",
-        handle=_topics, answer=Page[TopicRow],
+        handle=_topics, answer=Page[TopicRow], of_all=True,
         parameters=(CONTAINS, word("sort", "what to sort by", _SORTS, default="topic"), DESCENDING, START, COUNT),
     ),
     ApiOperation(
         method="GET", path="/v1/topics/{topic}", name="get_topic", text="One topic.",
-        handle=_topic, answer=TopicRow, parameters=(TOPIC,),
+        handle=_topic, answer=TopicRow, parameters=(TOPIC,), of_all=True,
     ),
     ApiOperation(
         method="GET", path="/v1/topics/{topic}/partitions", name="list_partitions", text="The partitions of a topic.",
-        handle=_partitions, answer=tuple[PartitionRow, ...], parameters=(TOPIC,),
+        handle=_partitions, answer=tuple[PartitionRow, ...], parameters=(TOPIC,), of_all=True,
     ),
 )  # fmt: skip

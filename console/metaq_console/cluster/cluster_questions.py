@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar
 
 from metaq.client.checkup.findings import Finding
-from metaq.errors import MetaqError
+from metaq.errors import MetaqError, TopicNotFound
 from metaq.net.clock import SYSTEM_CLOCK
 from metaq_console.cluster.questions import Questions
 from metaq_console.cluster.scans import Scan, ScanRequest
@@ -28,12 +28,15 @@ from metaq_console.cluster.values import (
     TopicRow,
     TransactionRows,
 )
+from metaq_console.cluster.watch import begin
 from metaq_console.errors import RequestFailed, failure_of
 
 FRESH_S: Final = 3.0
 """How long an answer serves all clients: a little less than a page waits before it asks again."""
 GROUPS_FRESH_S: Final = 5.0
 CHECKS_FRESH_S: Final = 10.0
+CHECK_S: Final = 1.5
+"""How long a check waits for a server: a page waits for the checks."""
 POLL_S: Final = 0.5
 """How often a client that waits for messages looks for some."""
 COUNT_MAX: Final = 500
@@ -61,18 +64,33 @@ class ClusterQuestions:
 
     def __init__(self, system: QueueSystem, questions: Questions, within_s: float) -> None:
         self.system: Final = system
+        self.watch: Final = questions.watch
         self._questions, self._within_s = questions, within_s
+        self.watch.on_change(lambda: system.forget())
 
     async def warm(self, within_s: float) -> None:
-        """Ask what a first page asks, so that it finds connections and answers; wait ``within_s`` at most for that.
+        """Find out which servers are silent; ask what a first page asks, so that it finds connections and answers, and
+        wait ``within_s`` at most for that.
 
         Errors are ignored: the page asks again, and shows them.
         """
+        checks = begin(self.findings())
+        await self.watch.look()
         of_topics = self.ask(self.system.warm, "where topics are")
-        asked = [asyncio.ensure_future(one) for one in (self.all_topics(), self.brokers(), self.findings(), of_topics)]
-        for each in asked:
-            each.add_done_callback(lambda done: done.cancelled() or done.exception())
-        await asyncio.wait(asked, timeout=within_s)
+        asked = [begin(question) for question in (self.all_topics(), self.brokers(), of_topics)]
+        await asyncio.wait([checks, *asked], timeout=within_s)
+        await self.watch.look()  # at brokers that name servers have named meanwhile
+
+    def require_all(self) -> None:
+        """Check that answers are of all brokers.
+
+        Raises:
+            RequestFailed: A broker is left out, because it does not answer.
+        """
+        try:
+            self.system.require_all()
+        except MetaqError as error:
+            raise failure_of(error) from None
 
     async def topics(
         self, *, text: str = "", sort: TopicSort = "topic", descending: bool = False, start: int = 0, count: int = 50
@@ -128,10 +146,15 @@ class ClusterQuestions:
 
     async def findings(self) -> list[Finding]:
         """Check every server; those that do not answer are findings."""
-        within_s = self._within_s / 2
-        return await self._shared(
-            "findings", lambda: self.system.findings(within_s), "checks of servers", CHECKS_FRESH_S
+        within_s = min(CHECK_S, self._within_s / 2)
+        question = self._questions.shared(
+            "findings",
+            lambda: self.system.findings(within_s),
+            what="checks of servers",
+            fresh_s=CHECKS_FRESH_S,
+            again=False,  # silent servers are checked, too
         )
+        return await self._answer(question)
 
     async def replication(self) -> list[dict[str, str]]:
         return await self._shared(
@@ -183,18 +206,23 @@ class ClusterQuestions:
     async def plan_reset(
         self, group: str, topic: str, start: ReadStart, partitions: Collection[str] | None = None
     ) -> list[ResetRow]:
-        """Return what a reset would change."""
-        return await self.ask(
+        """Return what a reset would change. Raises ``RequestFailed`` if a broker is left out."""
+        self.require_all()
+        rows = await self.ask(
             lambda: self.system.plan_reset(group, topic, start, partitions), f"reset of group {group!r}"
         )
+        self.require_all()
+        return rows
 
     async def reset(
         self, group: str, topic: str, start: ReadStart, partitions: Collection[str] | None = None
     ) -> list[ResetRow]:
-        """Set the offsets of a group that is not running, and return what was changed."""
+        """Set the offsets of a group that is not running, and return what was changed. Raises as ``plan_reset``."""
+        self.require_all()
 
         def change() -> list[ResetRow]:
             rows = self.system.plan_reset(group, topic, start, partitions)
+            self.system.require_all()
             self.system.reset(group, rows)
             return rows
 
@@ -226,21 +254,22 @@ class ClusterQuestions:
 
         The newest messages of a topic are read once for all that ask within ``FRESH_S``.
         """
-        scan = Scan(self.system, request)
+        scans: list[Scan] = []
+
+        def read() -> Scan:
+            _cancel(scans)  # one that a silent server holds up
+            scans.append(scan := Scan(self.system, request))
+            scan.run()
+            return scan
+
         if request.shows_newest:
             key = ("newest", request.topic, request.partition, request.limit, request.read_max, request.seconds)
-
-            def read() -> Scan:
-                scan.run()
-                return scan
-
             what = f"newest messages of {request.topic!r}"
             return await self._shared(key, read, what, FRESH_S, is_live=True)
         try:
-            await self.ask(scan.run, f"scan of topic {request.topic!r}", request.seconds + self._within_s)
+            return await self.ask(read, f"scan of topic {request.topic!r}", request.seconds + self._within_s)
         finally:
-            scan.cancel()
-        return scan
+            _cancel(scans)
 
     async def follow(self, request: ScanRequest, wait_s: float) -> Scan:
         """Run a scan; if it reads everything and finds nothing, wait for messages, ``wait_s`` at most, and go on."""
@@ -261,14 +290,11 @@ class ClusterQuestions:
 
     async def ask(self, call: Callable[[], R], what: str, within_s: float | None = None) -> R:
         """Return the result of a blocking call to the cluster; ``what`` names it in errors."""
-        try:
-            return await self._questions.ask(call, what=what, within_s=within_s)
-        except (MetaqError, ValueError, TypeError) as error:
-            raise failure_of(error) from error
+        return await self._answer(self._questions.ask(call, what=what, within_s=within_s))
 
     async def _change(self, call: Callable[[], R], what: str) -> R:
         try:
-            return await self.ask(call, what)
+            return await self._answer(self._questions.ask_once(call, what=what))
         finally:
             self._questions.forget()
             self.system.forget()
@@ -276,10 +302,21 @@ class ClusterQuestions:
     async def _shared(
         self, key: Hashable, call: Callable[[], R], what: str, fresh_s: float, *, is_live: bool = False
     ) -> R:
+        return await self._answer(self._questions.shared(key, call, what=what, fresh_s=fresh_s, is_live=is_live))
+
+    async def _answer(self, question: Awaitable[R]) -> R:
+        """Return the answer to a question; raise its error as a ``RequestFailed``."""
         try:
-            return await self._questions.shared(key, call, what=what, fresh_s=fresh_s, is_live=is_live)
+            return await question
         except (MetaqError, ValueError, TypeError) as error:
+            if isinstance(error, TopicNotFound):
+                self.require_all()  # a broker that is left out may have it
             raise failure_of(error) from error
+
+
+def _cancel(scans: Collection[Scan]) -> None:
+    for scan in scans:
+        scan.cancel()
 
 
 def _check_page(start: int, count: int) -> None:

@@ -13,12 +13,12 @@ from metaq.client.relay import Relay
 from metaq.client.statistics import BrokerStatistics, TopicSize
 from metaq.client.topic_reader import TopicReader
 from metaq.client.transactions import Prepared
-from metaq.errors import ExtensionMissing
+from metaq.discovery.base import Away, nobody
+from metaq.errors import ExtensionMissing, MetaqError, TopicNotFound
 from metaq.formats.message_id import IdRange, timestamp_ms
 from metaq.formats.rocketmq.properties import KEYS
-from metaq.model import INT64_MAX, INT64_MIN, OffsetRange, Partition, Xid
+from metaq.model import INT64_MAX, INT64_MIN, Address, OffsetRange, Partition, Xid
 from metaq_console.cluster.parked import ParkedLetters
-from metaq_console.cluster.places import KnownPlaces
 from metaq_console.cluster.resets import offset_changes, reset_rows
 from metaq_console.cluster.sends import Submitted, outcomes
 from metaq_console.cluster.system import PartitionReader, QueueSystem, ReadStart
@@ -85,11 +85,11 @@ class MetaqSystem(QueueSystem):
     name = "metaq"
     unit = "bytes"
 
-    def __init__(self, client: MetaQ, cluster: str) -> None:
-        self._client, self._cluster = client, cluster
+    def __init__(self, client: MetaQ, cluster: str, away: Away = nobody) -> None:
+        """``away``: what ``client`` was given."""
+        self._client, self._cluster, self._away = client, cluster, away
         self._producer = client.producer()
         self._view = client.cluster_kept(BROKERS_S)
-        self._places = KnownPlaces(self._view.stored)
 
     @property
     def cluster(self) -> str:
@@ -98,8 +98,16 @@ class MetaqSystem(QueueSystem):
     def close(self) -> None:
         self._client.close(timeout=1.0)
 
+    def addresses(self) -> Collection[Address]:
+        return self._view.addresses()
+
+    def left_out(self) -> Mapping[Address, MetaqError]:
+        away = self._away()
+        return {address: away[address] for address in self._view.left_out if address in away}
+
     def warm(self) -> None:
-        self._places.of("")
+        with suppress(TopicNotFound):
+            self._view.reader("")  # finds out where all topics are
 
     def topic_names(self) -> list[str]:
         return [row.topic for row in self._view.topic_sizes()]
@@ -168,7 +176,7 @@ class MetaqSystem(QueueSystem):
     def reader(
         self, topic: str, partition: str, wanted: OffsetRange, *, is_bulk: bool = False, is_given: bool = False
     ) -> PartitionReader:
-        reader, where = self._reader(topic), Partition.parse(partition)
+        reader, where = self._view.reader(topic), Partition.parse(partition)
         if is_given:
             reader.require_boundary(where, wanted.start)
         return MetaqReader(reader, where, wanted, is_bulk=is_bulk)
@@ -186,21 +194,14 @@ class MetaqSystem(QueueSystem):
 
     def _in_each(self, topic: str, find: Callable[[TopicReader, Partition], int]) -> dict[str, int]:
         """Return what ``find`` says of each partition."""
-        reader = self._reader(topic)
+        reader = self._view.reader(topic)
         return {str(where): find(reader, where) for where in sorted(reader.partitions)}
-
-    def _reader(self, topic: str) -> TopicReader:
-        """Return a reader of the topic; of no partition if it has no message yet."""
-        partitions = self._places.of(topic)
-        if not partitions:
-            self._view.writable(topic)  # raises TopicNotFound if no broker knows the topic
-        return self._view.reader(topic, partitions)
 
     def newest_positions(self, topic: str, count: int) -> dict[str, int]:
         return self._in_each(topic, lambda reader, where: reader.newest(where, count))
 
     def forget(self) -> None:
-        self._places.forget()
+        self._view = self._client.cluster_kept(BROKERS_S)
 
     def start_of_id(self, topic: str, message_id: str) -> dict[str, int]:
         wanted = _message_number(message_id)

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from metaq.client.threads.thread_calls import call_in_thread
+from metaq.discovery.kept import serves_s
 from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq_console.cluster.watch import ServerWatch
 from metaq_console.errors import RequestFailed
 
 _T = TypeVar("_T")
@@ -27,12 +29,6 @@ WAITING_MAX: Final = 200
 """Questions that wait for a slot; further ones are refused at once."""
 SHARED_MAX: Final = 500
 """Answers that are kept."""
-FRESH_SHARE: Final = 100
-"""An answer stays fresh for at least this many times the seconds that it took: however many clients ask, a question
-takes a hundredth of a server's time at most.
-"""
-FRESH_S_MAX: Final = 30.0
-"""Longest time that this may add."""
 SLOW_S: Final = 0.1
 """A question that took longer is slow: nobody waits for its next answer while the last one is not too old."""
 STALE_S: Final = 10.0
@@ -53,14 +49,28 @@ class _Shared:
 class Questions:
     """Asks questions for the tasks of one event loop."""
 
-    def __init__(self, within_s: float, clock: Clock = SYSTEM_CLOCK, running_max: int = RUNNING_MAX) -> None:
-        """``within_s``: the deadline of a question that gives none."""
+    def __init__(
+        self,
+        within_s: float,
+        clock: Clock = SYSTEM_CLOCK,
+        running_max: int = RUNNING_MAX,
+        watch: ServerWatch | None = None,
+    ) -> None:
+        """``within_s``: the deadline of a question that gives none. ``watch``: of the servers that are asked."""
+        self.watch: Final = ServerWatch(tuple, repr) if watch is None else watch
+        self.watch.on_change(self.forget)
         self._within_s, self._clock = within_s, clock
         self._slots = asyncio.Semaphore(running_max)
         self._waiting = 0
         self._shared: OrderedDict[Hashable, _Shared] = OrderedDict()
 
     async def ask(self, call: Callable[[], _T], *, what: str, within_s: float | None = None) -> _T:
+        """Return the result of ``call``, which is called again without the servers that turn out to be silent. Raises
+        as ``ask_once``.
+        """
+        return await self.watch.answered(lambda: self.ask_once(call, what=what, within_s=within_s))
+
+    async def ask_once(self, call: Callable[[], _T], *, what: str, within_s: float | None = None) -> _T:
         """Return the result of ``call``, which runs in a thread; ``what`` names the question in errors.
 
         Raises:
@@ -78,15 +88,23 @@ class Questions:
         return task.result()
 
     async def shared(
-        self, key: Hashable, call: Callable[[], _T], *, what: str, fresh_s: float, is_live: bool = False
+        self,
+        key: Hashable,
+        call: Callable[[], _T],
+        *,
+        what: str,
+        fresh_s: float,
+        is_live: bool = False,
+        again: bool = True,
     ) -> _T:
         """Return the answer to the question ``key``: one that was asked within ``fresh_s``, or is being asked, or new.
 
         An answer that took long serves for longer, unless it ``is_live``. If the question is a slow one, and its answer
-        is out of date by ``STALE_S`` at most, that is returned at once, and the next one is asked for. Raises as
-        ``ask``. Errors are not kept.
+        is out of date by ``STALE_S`` at most, that is returned at once, and the next one is asked for. ``again``: ask
+        as ``ask``, else as ``ask_once``. Raises as these. Errors are not kept.
         """
-        begin = partial(self._begin, key, call, what, fresh_s, is_live)
+        ask = self.ask if again else self.ask_once
+        begin = partial(self._begin, key, lambda: ask(call, what=what), fresh_s, is_live)
         now_s = self._clock.monotonic()
         self._drop_old(now_s)
         found = self._shared.get(key)
@@ -113,14 +131,13 @@ class Questions:
     def _begin(
         self,
         key: Hashable,
-        call: Callable[[], Any],
-        what: str,
+        ask: Callable[[], Coroutine[Any, Any, Any]],
         fresh_s: float,
         is_live: bool,
         before: _Shared | None,
     ) -> _Shared:
         """Ask a shared question; its answer takes the place of the one ``before``."""
-        task = asyncio.ensure_future(self.ask(call, what=what))
+        task = asyncio.ensure_future(ask())
         asked = _Shared(task, self._clock.monotonic())
         task.add_done_callback(lambda _: self._settled(key, asked, fresh_s, is_live, before))
         return asked
@@ -152,7 +169,7 @@ class Questions:
     ) -> None:
         now_s = self._clock.monotonic()
         took_s = 0.0 if is_live else now_s - shared.began_s
-        shared.fresh_until_s = now_s + max(fresh_s, min(FRESH_S_MAX, took_s * FRESH_SHARE))
+        shared.fresh_until_s = now_s + serves_s(fresh_s, took_s)
         shared.stale_until_s = shared.fresh_until_s + (STALE_S if took_s > SLOW_S else 0.0)
         failed = shared.task.cancelled() or shared.task.exception() is not None
         kept = self._shared.get(key)

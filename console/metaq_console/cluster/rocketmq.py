@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from metaq.client.browser import Start as ClientStart
@@ -12,8 +11,9 @@ from metaq.client.rocketmq.browser import RocketBrowser
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.cluster import QueueInfo
 from metaq.client.rocketmq.statistics import RocketBrokerStatistics
-from metaq.errors import TopicNotFound
-from metaq.model import OffsetRange, Partition
+from metaq.discovery.base import Away, nobody
+from metaq.errors import MetaqError, TopicNotFound
+from metaq.model import Address, OffsetRange, Partition
 from metaq_console.cluster.dead_topic import DeadTopic
 from metaq_console.cluster.resets import offset_changes, reset_rows
 from metaq_console.cluster.rocketmq_messages import stored_message
@@ -63,8 +63,9 @@ class RocketmqSystem(QueueSystem):
     name = "rocketmq"
     unit = "messages"
 
-    def __init__(self, client: RocketMQ, cluster: str) -> None:
-        self._client, self._cluster = client, cluster
+    def __init__(self, client: RocketMQ, cluster: str, away: Away = nobody) -> None:
+        """``away``: what ``client`` was given."""
+        self._client, self._cluster, self._away = client, cluster, away
         self._producer = client.producer()
 
     @property
@@ -73,6 +74,13 @@ class RocketmqSystem(QueueSystem):
 
     def close(self) -> None:
         self._client.close(timeout=1.0)
+
+    def addresses(self) -> Collection[Address]:
+        return self._client.cluster.addresses()
+
+    def left_out(self) -> Mapping[Address, MetaqError]:
+        away = self._away()
+        return {address: away[address] for address in self._client.cluster.left_out if address in away}
 
     def topic_names(self) -> list[str]:
         return self._client.cluster.topic_names()
@@ -83,8 +91,13 @@ class RocketmqSystem(QueueSystem):
     def topics_of(self, names: Sequence[str]) -> list[TopicRow]:
         found = []
         for name in names:
-            with suppress(TopicNotFound):
+            try:
                 found.append(_topic_row(name, self._client.cluster.describe(name)))
+            except TopicNotFound:
+                continue
+            except MetaqError as error:
+                if not any(error is one for one in self.left_out().values()):
+                    raise  # else all brokers that have it are left out
         return found
 
     def partitions(self, topic: str) -> list[PartitionRow]:

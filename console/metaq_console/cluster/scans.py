@@ -256,12 +256,15 @@ class Scan:
         ends = self._system.positions(request.topic, "latest")
         starts = self._starts()
         if request.partition is not None and request.partition not in ends:
+            self._system.require_all()
             there = ", ".join(sorted(ends)) or "none"
             raise ValueError(f"topic {request.topic!r} has no partition {request.partition!r}; it has {there}")
-        wanted = {where: at for where, at in starts.items() if request.partition in (None, where) and where in ends}
-        self._counts.starts = wanted
+        wanted = {where: at for where, at in starts.items() if request.partition in (None, where)}
+        self._counts.starts = wanted  # also of a partition that is left out: a later scan goes on there
         self._counts.parts = {
-            where: self._part(where, OffsetRange(at, ends[where])) for where, at in wanted.items() if at < ends[where]
+            where: self._part(where, OffsetRange(at, end))
+            for where, at in wanted.items()
+            if at < (end := ends.get(where, at))
         }
 
     def _part(self, where: str, wanted: OffsetRange) -> _Part:

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import ClassVar, Literal
 
 from metaq.client.checkup.findings import Finding
-from metaq.model import OffsetRange
+from metaq.errors import MetaqError
+from metaq.model import Address, OffsetRange
 from metaq_console.cluster.values import (
     BrokerRow,
     ClientRow,
@@ -65,6 +66,19 @@ class QueueSystem(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close all connections."""
+
+    def addresses(self) -> Collection[Address]:
+        """Return the addresses of all servers that are known; asks a registry at most."""
+        return ()
+
+    def left_out(self) -> Mapping[Address, MetaqError]:
+        """Return the brokers that answers are without, because they do not answer, with the reason of each."""
+        return {}
+
+    def require_all(self) -> None:
+        """Raise the error of a broker that is left out, if there is one."""
+        for error in self.left_out().values():
+            raise error.with_traceback(None)
 
     def warm(self) -> None:  # noqa: B027 - not every system needs it
         """Ask what questions about one topic need, if that takes long in a large cluster."""

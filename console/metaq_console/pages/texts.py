@@ -31,6 +31,8 @@ ROWS: Final[tuple[tuple[str, str], ...]] = (
     ),
     ("This form is too old. Open the page again.", "表单已过期，请重新打开页面。"),
     ("What is shown is of {time}.", "显示的是 {time} 的内容。"),
+    ("{server} has not answered since {time}: {why}.", "{server} 自 {time} 起没有应答：{why}。"),
+    ("What it has is missing here.", "它的内容未在此显示。"),
     ("read only", "只读"),
     ("done", "完成"),
     ("Show", "显示"),

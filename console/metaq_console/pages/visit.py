@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from metaq.client.checkup.reach import reason_of
 from metaq.net.clock import wall_clock_ms
 from metaq_console.console import Console
 from metaq_console.errors import RequestFailed
@@ -66,6 +67,8 @@ class Visit:
     problems: list[Problem] = field(default_factory=list)
     codes: set[str] = field(default_factory=set)
     """Codes of the failures that the page says."""
+    old_ms: int | None = None
+    """Time of the oldest answer that the page shows because a server is silent."""
     look: Look = field(init=False)
 
     def __post_init__(self) -> None:
@@ -96,7 +99,7 @@ class Visit:
             answer = await question
         except RequestFailed as error:
             found = self.answers.find(key)
-            self.problems.append(self._problem(error, None if found is None else found[0]))
+            self._note(error, None if found is None else found[0])
             return default if found is None else found[1]
         self.answers.keep(key, answer)
         return answer
@@ -107,13 +110,35 @@ class Visit:
             self.codes.add(error.body.code)
         self.problems.append(Problem(self.t("failed"), visible(str(error))))
 
-    def _problem(self, error: RequestFailed, at_ms: int | None) -> Problem:
+    def _note(self, error: RequestFailed, at_ms: int | None) -> None:
+        """Note a question without an answer; what is shown is of ``at_ms``. A silent server has a line of its own."""
         self.codes.add(error.body.code)
+        if str(error) in map(str, self.console.cluster.watch.away().values()):
+            self.old_ms = self.old_ms if at_ms is None else min(at_ms, self.old_ms or at_ms)
+            return
         sentence = Markup("{}").format(visible(str(error)))
         if at_ms is not None:
-            sentence += Markup(". ") + Markup(self.t("What is shown is of {time}.", time=moment(at_ms)))
+            sentence += Markup(". ") + self._shown_is_of(at_ms)
         retryable = error.body.retryable or error.status >= 500
-        return Problem(self.t("no answer") if retryable else self.t("failed"), sentence)
+        self.problems.append(Problem(self.t("no answer") if retryable else self.t("failed"), sentence))
+
+    def _shown_is_of(self, at_ms: int) -> Markup:
+        return Markup(self.t("What is shown is of {time}.", time=moment(at_ms)))
+
+    def _silences(self) -> list[Problem]:
+        """Return a line for each server that does not answer."""
+        cluster, found = self.console.cluster, []
+        left_out = cluster.system.left_out()
+        for address, silence in cluster.watch.silences.items():
+            why = Markup("{}").format(visible(reason_of(silence.error)))
+            say = "{server} has not answered since {time}: {why}."
+            sentence = Markup(self.t(say, server=escape(address), time=moment(silence.since_ms), why=why))
+            if address in left_out:
+                old = self.old_ms
+                what = self.t("What it has is missing here.") if old is None else self._shown_is_of(old)
+                sentence += Markup(" ") + what
+            found.append(Problem(self.t("no answer"), sentence))
+        return found
 
     @property
     def here(self) -> str:
@@ -130,7 +155,8 @@ class Visit:
 
     def page(self, template: str, current: str = "", status: int = 200, **values: object) -> HTMLResponse:
         """Return a page."""
-        return HTMLResponse(self.part(template, current=current, found=self.problems, **values), status)
+        found = [*self._silences(), *self.problems]
+        return HTMLResponse(self.part(template, current=current, found=found, **values), status)
 
     def part(self, template: str, **values: object) -> str:
         """Return a rendered template."""

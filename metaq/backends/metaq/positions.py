@@ -9,16 +9,20 @@ Source: docs/protocol.md, "ordinal" and "incarnation".
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from metaq.backends.metaq.fetch import GROUP
-from metaq.backends.metaq.session import Session
-from metaq.errors import ExtensionMissing
+from metaq.backends.metaq.session import Session, call_all
+from metaq.errors import BrokerError, ExtensionMissing
+from metaq.model import INT64_MAX, OffsetRange, PartitionState, TopicPartition
 from metaq.protocols.text.commands import GetOffset, OffsetMode
 from metaq.protocols.text.extensions import EXT_INCARNATION, EXT_ORDINAL
 
 _INCARNATION: Final = re.compile(r"[0-9a-f]{32}")
 _NONE_YET: Final = "-"
+NO_STORE: Final = 404
+"""Code of an answer about a partition without a message."""
 
 
 def ordinal_at(session: Session, topic: str, partition_index: int, offset: int) -> int:
@@ -69,12 +73,7 @@ def incarnation(session: Session, topic: str, partition_index: int) -> str | Non
     """
     if not reports_incarnations(session):
         return None
-    text = session.ask(GetOffset(topic, GROUP, partition_index, 0, 0, "incarnation"))
-    if text == _NONE_YET:
-        return None
-    if not _INCARNATION.fullmatch(text):
-        raise session.protocol_error(f"the answer to offset is {text[:40]!r}, not an incarnation")
-    return text
+    return _incarnation(session, session.ask(GetOffset(topic, GROUP, partition_index, 0, 0, "incarnation")))
 
 
 def lookup(session: Session, topic: str, partition_index: int, value: int, mode: OffsetMode) -> int:
@@ -84,11 +83,54 @@ def lookup(session: Session, topic: str, partition_index: int, value: int, mode:
         BrokerError: 404 if the partition has no store, or another refusal.
         ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
     """
-    text = session.ask(GetOffset(topic, GROUP, partition_index, value, 0, mode))
+    return _number(session, session.ask(GetOffset(topic, GROUP, partition_index, value, 0, mode)))
+
+
+def states_of(session: Session, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
+    """Return the readable range and the incarnation of each partition, without those that have no store. The requests
+    are pipelined.
+
+    Raises:
+        BrokerError: A refusal other than 404.
+        ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
+    """
+    modes: list[tuple[int, OffsetMode]] = [(0, "segment"), (INT64_MAX, "segment")]
+    if reports_incarnations(session):
+        modes.append((0, "incarnation"))
+    wanted = list(partitions)
+    commands = [
+        GetOffset(topic, GROUP, partition.index, value, 0, mode) for topic, partition in wanted for value, mode in modes
+    ]
+    replies = iter(zip(call_all(session, commands), commands, strict=True))
+    found = {}
+    for where in wanted:
+        answers = [next(replies) for _ in modes]
+        try:
+            start, end, *incarnations = [session.text_of(reply, command) for reply, command in answers]
+        except BrokerError as error:
+            if error.code != NO_STORE:
+                raise
+            continue
+        found[where] = PartitionState(
+            OffsetRange(_number(session, start), _number(session, end)),
+            _incarnation(session, incarnations[0]) if incarnations else None,
+        )
+    return found
+
+
+def _number(session: Session, text: str) -> int:
     try:
         return int(text)
     except ValueError:
         raise session.protocol_error(f"the answer to offset is {text[:40]!r}, not a number") from None
+
+
+def _incarnation(session: Session, text: str) -> str | None:
+    if text == _NONE_YET:
+        return None
+    if not _INCARNATION.fullmatch(text):
+        raise session.protocol_error(f"the answer to offset is {text[:40]!r}, not an incarnation")
+    return text
 
 
 def _require(session: Session, word: str, purpose: str) -> None:

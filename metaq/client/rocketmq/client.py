@@ -27,6 +27,7 @@ from metaq.client.rocketmq.producer import DEFAULT_GROUP, RocketProducer, SendOp
 from metaq.client.rocketmq.topics import TopicAdministration
 from metaq.client.rocketmq.transactions import CHECK_WORKERS, TransactionalProducer
 from metaq.client.shells import BlockingClient
+from metaq.discovery.base import Away, nobody
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.model import Partition
 from metaq.net.retry import election_policy
@@ -40,6 +41,7 @@ class RocketMQ(BlockingClient):
     A proxy's remoting port also works as a name server. ``credentials`` are an account's keys; ``namespace`` prefixes
     topics and groups. Nothing is opened before the first use; leaving the ``with`` block closes all connections.
     Methods and their results may be used by several threads, a browser by one at a time.
+    ``away`` is for programs that watch servers: what is read leaves out those that it returns, until it does not.
 
     Raises:
         ValueError: ``name_servers`` is not a list of addresses.
@@ -59,6 +61,7 @@ class RocketMQ(BlockingClient):
         namespace: str | None = None,
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         tls: TlsSettings | None = None,
+        away: Away = nobody,
     ) -> None:
         self._name_servers = name_servers
         self._credentials, self._timeouts, self._tls = credentials, timeouts, tls
@@ -67,6 +70,7 @@ class RocketMQ(BlockingClient):
         super().__init__(self._pool)
         make = partial(NameServerDirectory, parse_name_servers(name_servers), self._pool, namespace=namespace)
         self._directory = make(policy=election_policy(timeouts))
+        self._seen = self._directory if away is nobody else make(away=away)
         self._presence = Presence(self._directory, lambda: member_client(timeouts, tls, credentials))
         self.consumers: Final = RocketCluster(name_servers, make(), self._pool, credentials, tls)
         """The parts of the cluster that consumers use."""
@@ -154,7 +158,7 @@ class RocketMQ(BlockingClient):
             raise ValueError("tags and sql: expected one of them")
         subscription = Subscription(tags) if sql is None else Subscription(sql, "SQL92")
         return RocketBrowser(
-            self._directory, self._pool, topic, partitions=partitions, start=start, end=end, follow=follow,
+            self._seen, self._pool, topic, partitions=partitions, start=start, end=end, follow=follow,
             subscription=subscription, group=group, require_brokers=require_brokers,
         )  # fmt: skip
 
@@ -199,13 +203,13 @@ class RocketMQ(BlockingClient):
     def cluster(self) -> RocketClusterView:
         """A view of the cluster: topics, queues, offsets, and the lag of groups."""
         self._require_open()
-        return RocketClusterView(self._directory, self._pool)
+        return RocketClusterView(self._seen, self._pool)
 
     @property
     def lookup(self) -> MessageLookup:
         """Finds single messages by id or by key."""
         self._require_open()
-        return MessageLookup(self._directory, self._pool)
+        return MessageLookup(self._seen, self._pool)
 
     @property
     def topics(self) -> TopicAdministration:

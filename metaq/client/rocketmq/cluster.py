@@ -107,6 +107,15 @@ class RocketClusterView:
         names = {queue.broker_name for queues in self.topics().values() for queue in queues}
         return {name: self._directory.read_address(name) for name in sorted(names)}
 
+    def addresses(self) -> set[Address]:
+        """Return the addresses of name servers, and of the brokers that were registered there last; asks none."""
+        return self._directory.addresses()
+
+    @property
+    def left_out(self) -> frozenset[Address]:
+        """The brokers that answers are without, because the client was told to leave them out."""
+        return self._directory.left_out
+
     def servers(self) -> set[Address]:
         """Return the addresses of name servers and brokers; for the bundled broker, also its port for MetaQ clients.
 

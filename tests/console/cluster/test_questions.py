@@ -9,9 +9,10 @@ import weakref
 from collections.abc import Callable
 
 import pytest
-from metaq_console.cluster.questions import FRESH_S_MAX, FRESH_SHARE, SLOW_S, STALE_S, Questions
+from metaq_console.cluster.questions import SLOW_S, STALE_S, Questions
 from metaq_console.errors import RequestFailed
 
+from metaq.discovery.kept import FRESH_S_MAX, FRESH_SHARE
 from metaq.errors import TopicNotFound
 
 DEADLINE_S = 60.0

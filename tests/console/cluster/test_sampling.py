@@ -42,6 +42,9 @@ class TimedCluster:
     async def members(self, group: str) -> Any:
         return await self._after([])
 
+    def require_all(self) -> None:
+        """No broker is left out."""
+
 
 @pytest.mark.parametrize(
     ("took_s", "answers", "pause_s"),

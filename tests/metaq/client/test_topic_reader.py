@@ -7,7 +7,6 @@ import pytest
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import put
 from metaq.client.topic_reader import TopicReader
-from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import OffsetMoved
 from metaq.formats.frames import PassedFrames
 from metaq.model import Address, Message, OffsetRange, Partition
@@ -24,7 +23,7 @@ def reader(metaq_broker: BrokerProcess) -> TopicReader:
     mq = metaq_broker.client()
     mq.producer().send_many("orders", [f"order {number}" for number in range(10)])
     view = mq.cluster
-    return view.reader("orders", view.stored()["orders"])
+    return view.reader("orders")
 
 
 def test_it_finds_what_is_stored(reader: TopicReader) -> None:
@@ -46,7 +45,7 @@ def test_a_read_that_stops_early_keeps_its_connection(metaq_broker: BrokerProces
     mq = metaq_broker.client()
     mq.producer().send_many("orders", [f"order {number}" for number in range(10)])
     view = mq.cluster
-    reader, opened = view.reader("orders", view.stored()["orders"]), view.connections
+    reader, opened = view.reader("orders"), view.connections
     for _ in range(5):
         found = reader.read(WHERE, 0, 270)
         assert next(found).data == b"order 0"
@@ -84,7 +83,7 @@ def test_a_java_broker_is_searched_from_its_end(size: int) -> None:
     pool = SessionPool(transport=MemoryTransport({ADDRESS: broker}))
     with pool.lease(ADDRESS) as session:
         receipts = [put(session, "orders", 0, Message(b"%d" % number + b"x" * size)) for number in range(20)]
-    reader = TopicReader(FixedDirectory([ADDRESS], pool), pool, "orders", {WHERE: ADDRESS})
+    reader = TopicReader(pool, "orders", {WHERE: ADDRESS})
     assert reader.newest(WHERE, 3) == receipts[-3].offset
     assert reader.newest(WHERE, 100) == 0
     end = reader.stored(WHERE).end

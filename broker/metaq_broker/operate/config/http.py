@@ -5,6 +5,7 @@ Source: docs/http.md.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,6 +26,16 @@ def _paths(text: str) -> tuple[str, ...]:
 
 def _hosts(text: str) -> tuple[str, ...]:
     return tuple(host(one.strip()) for one in text.split(",") if one.strip())
+
+
+def _networks(text: str) -> tuple[str, ...]:
+    found = tuple(one.strip() for one in text.split(",") if one.strip())
+    try:
+        for one in found:
+            ipaddress.ip_network(one)
+    except ValueError:
+        raise ValueError("addresses, and networks such as 10.0.0.0/8, with commas between them") from None
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +67,11 @@ class HttpConfig:
         "allowedHosts", _hosts,
         "names, with commas between them, that clients may use for this server in the `Host` header, beside "
         "addresses, `localhost` and the name of the machine", (), shown="none", kind=OUR_OWN,
+    )
+    proxies: tuple[str, ...] = key(
+        "proxies", _networks,
+        "addresses or networks of proxies in front of it, with commas between them, whose `X-Forwarded-Proto` counts",
+        (), shown="none", kind=OUR_OWN,
     )
     checkpoints: tuple[str, ...] = key(
         "checkpoints", _paths,

@@ -117,6 +117,7 @@ class ConsoleProcess:
             ("--cert-file", config.client_cert_file),
             ("--key-file", config.client_key_file),
             *(("--allow-host", name) for name in config.allowed_hosts),
+            *(("--proxy", address) for address in config.proxies),
             *(("--checkpoint", folder) for folder in config.checkpoints),
         ):
             if value:

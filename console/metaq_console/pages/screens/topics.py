@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import asyncio
 from typing import Any, Final, cast, get_args
 
 from starlette.responses import Response
@@ -83,7 +83,10 @@ async def readers(visit: Visit, topic: str) -> list[LagRow]:
         names = (await cluster.group_names())[:READERS_MAX]
     except RequestFailed:
         return found  # not every cluster keeps groups
-    for name in names:
-        with suppress(RequestFailed):
-            found += [row for row in by_topic(await cluster.lag(name)) if row.topic == topic]
+    for lags in await asyncio.gather(*map(cluster.lag, names), return_exceptions=True):
+        if isinstance(lags, RequestFailed):
+            continue
+        if isinstance(lags, BaseException):
+            raise lags
+        found += [row for row in by_topic(lags) if row.topic == topic]
     return sorted(found, key=lambda row: (-row.lag, row.group))

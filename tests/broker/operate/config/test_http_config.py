@@ -28,15 +28,22 @@ def test_defaults() -> None:
 
 def test_values() -> None:
     text = "[http]\nport=0\nwrite=true\nbindAddress=0.0.0.0\ntokenFile=/etc/t\nallowedHosts=a.example, b.example\n"
-    found = read(f"{text}checkpoints=/a,/b\ncluster=zk://zk1:2181/meta\n")
+    found = read(f"{text}checkpoints=/a,/b\nproxies=10.0.0.0/8, ::1\ncluster=zk://zk1:2181/meta\n")
     assert found is not None
     assert (found.write, found.token_file, found.cluster) == (True, "/etc/t", "zk://zk1:2181/meta")
     assert (found.allowed_hosts, found.checkpoints) == (("a.example", "b.example"), ("/a", "/b"))
+    assert found.proxies == ("10.0.0.0/8", "::1")
 
 
 @pytest.mark.parametrize(
     ("http", "system", "sentence"),
     [
+        (
+            "proxies=proxy.example",
+            {},
+            "server.ini [http] proxies: value 'proxy.example'; allowed is addresses, and networks such as 10.0.0.0/8, "
+            "with commas between them",
+        ),
         ("port=70000", {}, "server.ini [http] port: value '70000'; allowed is a number of 0..65535"),
         ("prot=1", {}, "server.ini [http] prot: unknown key; the nearest valid key is port"),
         (
