@@ -202,10 +202,12 @@ def _pages(folder: str, given_back: bool) -> AbstractContextManager[None]:
 
 
 def importable_by_workers() -> None:
-    """Let the Python workers of a later session import the modules of this folder."""
-    here, before = str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")
-    if here not in before.split(os.pathsep):
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, before)))
+    """Let the Python workers of a later session import the modules of this folder, and their daemons
+    ``spark_python/sitecustomize.py``.
+    """
+    here, before = Path(__file__).parent, os.environ.get("PYTHONPATH", "")
+    if str(here) not in before.split(os.pathsep):
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(here), before, str(here / "spark_python"))))
 
 
 @contextmanager
@@ -214,7 +216,7 @@ def spark(unix_socket: bool = True, slots: int = PARTITIONS) -> Iterator[SparkSe
 
     With ``unix_socket``, micro-batches are a few milliseconds faster, and throughput is the same.
     """
-    importable_by_workers()  # the daemon
+    importable_by_workers()
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_CONF_DIR": str(ROOT / "spark-conf")}
     session = (
         SparkSession.builder.master(f"local[{slots}]")
@@ -222,7 +224,6 @@ def spark(unix_socket: bool = True, slots: int = PARTITIONS) -> Iterator[SparkSe
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "2g")
         .config("spark.python.unix.domain.socket.enabled", str(unix_socket).lower())
-        .config("spark.python.daemon.module", "quiet_daemon")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )

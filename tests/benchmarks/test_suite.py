@@ -160,7 +160,7 @@ class TestTheList:
     def test_every_program_is_in_the_list(self) -> None:
         """A new program belongs into the suite, or beside it, in benchmarks/suite.py."""
         with_main = {path.name for path in FOLDER.glob("*.py") if "__main__" in path.read_text()}
-        tools = {"suite.py", "check.py", "report.py", "hops.py", "branches.py", "quiet_daemon.py"}
+        tools = {"suite.py", "check.py", "report.py", "hops.py", "branches.py"}
         tools |= {"sizing.py", "open_pages.py", "page_times.py"}  # print tables of their own
         own_processes = {"client_work.py", "branch_figures.py"}
         assert with_main - tools - own_processes == {program.file for program in (*SUITE, *BESIDE)}
