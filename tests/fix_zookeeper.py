@@ -82,9 +82,9 @@ class ZooKeeperServer(peers.zookeeper.ZooKeeperServer):
         """Return a root for one test, which is there."""
         while len(self._roots) <= ROOTS_AHEAD:
             self._roots.append(f"/test-{next(_numbers)}")
-            client.ensure_path(self._roots[-1])
+            client.retry(client.ensure_path, self._roots[-1])
         root = self._roots.popleft()
-        client.ensure_path(root)  # another test may have emptied the server
+        client.retry(client.ensure_path, root)  # another test may have emptied the server
         return root
 
 
