@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fix_broker import wait_until
 
+from metaq.protocols.text.commands import Stats
 from metaq.testing.memory_server import MemoryServer
 
 if TYPE_CHECKING:
@@ -227,3 +228,21 @@ def test_the_head_of_a_stream_has_an_end(metaq_memory: MemoryServer, opened: Ope
         "text/event-stream; charset=utf-8",
         b"",
     )
+
+
+@pytest.mark.parametrize("path", ["/topic?topic=orders", "/topic/messages?topic=orders"])
+def test_the_first_page_of_a_topic_asks_for_no_other_topic(
+    monkeypatch: pytest.MonkeyPatch, metaq_memory: MemoryServer, opened: Open, path: str
+) -> None:
+    """In a cluster of ten thousand topics, an answer about all partitions takes long, and each broker a walk."""
+    monkeypatch.setattr("metaq.discovery.kept.PLACES_S", 3600.0)  # a busy machine may be slow
+    metaq_memory.client().producer().send("orders", b"one tea")
+    console = opened()
+
+    def walks() -> int:
+        asked = [one.item for one in metaq_memory.broker.commands if isinstance(one, Stats)]
+        return asked.count("incarnations") + asked.count("offsets")
+
+    before = walks()
+    assert "0-0" in page(console, path)
+    assert walks() == before
