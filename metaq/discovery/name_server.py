@@ -315,6 +315,9 @@ class NameServerDirectory:
             known = self._ask_each(ask_brokers)
             if known is not None and not known.brokers:
                 raise MasterMissing(topic, [], f"at name server {', '.join(unknown_at)}")
+            unknown_at.clear()
+            route = self._ask_each(ask)  # a broker may have registered between the two questions
+        if route is None:
             raise TopicNotFound(topic, unknown_at)
         self._remember(route.brokers)
         with self._brokers_lock:
