@@ -208,7 +208,7 @@ class Terminal:
 
 def test_every_block_says_what_it_is() -> None:
     """``text`` is for what is shown and not typed: output, layouts, synopses. ``bytes KIND`` is hexadecimal."""
-    known = {"sh", "console", "python", "ini", "json", "text", "wire", "bytes", "dockerfile"}
+    known = {"sh", "console", "python", "ini", "json", "text", "wire", "bytes", "dockerfile", "nginx"}
     assert not [f"{block} {block.language!r}" for block in blocks() if block.language.partition(" ")[0] not in known]
 
 

@@ -129,9 +129,9 @@ def test_a_request_that_nobody_replies_to_ends_in_time(pair: BrokerPair) -> None
     with RocketMQ(pair.name_server) as mq:
         producer, began = mq.producer(), time.monotonic()
         with pytest.raises(
-            NoReply, match=r"no reply to request \w+ within 0.2 s: no consumer of topic 'orders' replied"
+            NoReply, match=r"no reply to request \w+ within 3 s: no consumer of topic 'orders' replied"
         ):
-            producer.request("orders", b"silent", timeout=0.2)
+            producer.request("orders", b"silent", timeout=3)
         assert time.monotonic() - began < LONG_S
         with pytest.raises(ValueError, match="timeout 0: expected seconds above 0"):
             producer.request("orders", b"silent", timeout=0)
