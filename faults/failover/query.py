@@ -41,6 +41,7 @@ class Copies:
         )
         self._copies = {copy["name"]: copy for copy in settings["copies"]}
         self._queries = {name: self._start(name) for name in self._copies}
+        self._reported: list[StreamingQuery] = []
 
     def _start(self, name: str) -> StreamingQuery:
         copy = self._copies[name]
@@ -59,11 +60,18 @@ class Copies:
         )
 
     def look(self) -> None:
-        """Start the queries again that have ended."""
+        """Start the queries again that have ended. What could not be started is tried again by the next call: Spark
+        does not find data sources in Python while the machine is too busy to look them up.
+        """
         for name, query in self._queries.items():
             if not query.isActive:
-                print(f"{ENDED}{name}: {reason_of(str(query.exception()))}", flush=True)
-                self._queries[name] = self._start(name)
+                if query not in self._reported:
+                    self._reported.append(query)
+                    print(f"{ENDED}{name}: {reason_of(str(query.exception()))}", flush=True)
+                try:
+                    self._queries[name] = self._start(name)
+                except Exception as error:
+                    print(f"{name} is not started: {reason_of(str(error))}", file=sys.stderr, flush=True)
 
     def drain(self) -> None:
         """Return when everything is copied that was there."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from metaq.backends.metaq.pair_members import parse_pair
+from metaq.backends.metaq.pair_members import PairFacts, parse_pair
 from metaq.backends.metaq.session import Session
 from metaq.discovery.stats import AcceptedTopics, parse_broker
 from metaq.errors import DirectoryConflict, NotPairMaster
@@ -60,22 +60,36 @@ class ParticipantMemory:
         return found
 
 
+class _Answer(NamedTuple):
+    """What a broker says of itself."""
+
+    address: Address
+    pair: PairFacts | None
+    timeout_s_max: int
+
+
 def _found(brokers: tuple[Address, ...], sessions: RetryingSessions) -> Found:
-    participants: Participants = {}
-    timeouts_s: list[int] = []
+    answers: dict[int, _Answer] = {}
     for named in brokers:
         with sessions.lease(_master_of(named, sessions)) as session:
-            broker = parse_broker(_stats(session, "", sessions))
+            text = _stats(session, "", sessions)
+            broker = parse_broker(text)
             if broker.slave:  # it accepts no messages; its master is named as well, or does not take part
                 continue
             sessions.ask(session, require_extensions)
-            timeouts_s.append(AcceptedTopics(_stats(session, "config", sessions)).transaction_timeout_s_max)
-            address = session.address
-        if participants.setdefault(broker.broker_id, address) != address:
-            raise DirectoryConflict(broker.broker_id, [str(participants[broker.broker_id]), str(address)])
-    if not participants:
+            timeout_s_max = AcceptedTopics(_stats(session, "config", sessions)).transaction_timeout_s_max
+            answer = _Answer(session.address, parse_pair(text), timeout_s_max)
+        other = answers.setdefault(broker.broker_id, answer)
+        if other.address == answer.address:
+            continue
+        if other.pair is None or answer.pair is None:
+            raise DirectoryConflict(broker.broker_id, [str(other.address), str(answer.address)])
+        if answer.pair.epoch > other.pair.epoch:  # the other one does not know yet that it was replaced
+            answers[broker.broker_id] = answer
+    if not answers:
         raise ExactlyOnceError("none of the brokers that the options name is a master")
-    return Found(participants, min(timeouts_s))
+    participants = {broker_id: answer.address for broker_id, answer in answers.items()}
+    return Found(participants, min(answer.timeout_s_max for answer in answers.values()))
 
 
 def _stats(session: Session, item: str, sessions: RetryingSessions) -> str:

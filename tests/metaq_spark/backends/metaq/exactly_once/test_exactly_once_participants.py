@@ -7,7 +7,7 @@ from metaq_harness import ADDRESSES, MemoryBrokers
 
 from metaq.backends.metaq.pair_members import PairFacts
 from metaq.errors import ConnectionFailed, DirectoryConflict, NotPairMaster
-from metaq.protocols.text.commands import Command
+from metaq.protocols.text.commands import Command, Stats
 from metaq.protocols.text.extensions import (
     EXT_CONTENTS,
     EXT_DECIDE,
@@ -89,6 +89,19 @@ def test_the_members_of_a_pair_are_one_participant(master: int) -> None:
     harness.brokers[1 - master].kill()
     harness.clock.advance(ROUTE_AGE_S_MAX)
     assert harness.find() == Found({1: ADDRESSES[master]}, 60)
+
+
+def test_a_member_that_does_not_know_yet_that_it_was_replaced_takes_no_part() -> None:
+    harness = Harness(broker(1), broker(1))
+    replaced, elected = harness.brokers
+    replaced.pair, elected.pair = PairFacts(ADDRESSES[1], True, 3), PairFacts(ADDRESSES[0], True, 4)
+
+    def another_thread_meets_the_next_one(command: Command) -> None:
+        if isinstance(command, Stats) and command.item == "config":
+            harness.pool.members.note_facts(ADDRESSES[1], PairFacts(ADDRESSES[0], True, 4))
+
+    replaced.before_command = another_thread_meets_the_next_one
+    assert harness.find() == Found({1: ADDRESSES[1]}, 60)
 
 
 @pytest.mark.parametrize("number", range(4))
