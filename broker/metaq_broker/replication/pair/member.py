@@ -27,6 +27,7 @@ from metaq_broker.replication.pair import events
 from metaq_broker.replication.pair.actions import (
     BeginEpoch,
     ChangeRecord,
+    CloseLink,
     PairAction,
     PairRole,
     ReadRecord,
@@ -125,6 +126,7 @@ class PairMember:
         self._early_links: list[int] = []
         self._ticks = 0
         self._hello: tuple[int, PairHello] | None = None
+        self._left_link: int | None = None
         self._handlers: dict[type, Callable[[Any], None]] = {
             events.RecordRead: self._record_read,
             events.RecordUnreadable: self._record_unreadable,
@@ -265,6 +267,7 @@ class PairMember:
                 self._lost_master = None
             if self._candidacy is not None and not self._may_elect(record):
                 self._candidacy = None
+                self._close_left_link()
             self._settle_role(record)
             self._welcome_if_ready()
 
@@ -418,12 +421,22 @@ class PairMember:
 
     def _become_candidate(self, epoch: int, why: str) -> None:
         self._candidacy, self._why = epoch, why
+        if self._following.link is not None:
+            self._left_link = self._following.link
+        elif self._hello is not None:
+            self._left_link = self._hello[0]
         self._following.stop()
         self._hello = None
         if not self._is_master:
             self._change_role(PairRole.CANDIDATE, self.epoch, self.record.master if self.record else None, why)
         self._promise(max(epoch, self._promised), self._seen)
         self._try_election()
+
+    def _close_left_link(self) -> None:
+        """End the connection to the master that this candidate had left: it waits for an answer there, perhaps."""
+        if self._left_link is not None:
+            self._outbox.add(CloseLink(self._left_link, "the election was lost"))
+            self._left_link = None
 
     def _try_election(self) -> None:
         epoch, uuid = self._candidacy, self._identity.uuid
@@ -436,7 +449,7 @@ class PairMember:
             self._change(PairRecord(epoch, uuid, frozenset({uuid}), {uuid: entry}))
 
     def _win(self, record: PairRecord) -> None:
-        self._has_won, self._candidacy, self._lost_master = True, None, None
+        self._has_won, self._candidacy, self._lost_master, self._left_link = True, None, None, None
         self.epoch = record.epoch
         if self._leading is not None:
             self._leading.close_links("a new epoch begins")
@@ -544,6 +557,7 @@ class PairMember:
             self._fence(f"member {hello.master} is the master of epoch {hello.epoch}")
             return
         self._candidacy = self._lost_master = None
+        self._left_link = None
         self._following.stop()
         self._hello = link, hello
         self._take_record(hello.record, hello.version)
@@ -586,6 +600,8 @@ class PairMember:
             self._following.stop()
         if self._hello is not None and self._hello[0] == event.link:
             self._hello = None
+        if self._left_link == event.link:
+            self._left_link = None
 
     # ---- the master's log
 

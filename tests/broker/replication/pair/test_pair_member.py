@@ -143,6 +143,19 @@ class TestElection:
         assert steps.member.role is PairRole.LEARNER
         assert steps.member._following.link == 2
 
+    def test_whoever_loses_the_election_ends_its_connection_to_the_master(self) -> None:
+        """I7: the master waits there for an answer that is not given any more; it opens another one."""
+        steps = slave().feed(events.MasterLost("a", "")).reads(record(1, "a", "ab"), 5).finishes()
+        assert steps.all(actions.CloseLink) == []
+        assert steps.answered(CONFLICT).reads(record(1, "a", "a"), 6).one(actions.CloseLink).link == LINK
+
+    def test_so_does_one_that_had_not_welcomed_it(self) -> None:
+        """I7."""
+        steps = slave().hears(StreamRun(1, T, 0, 10, b"x")).feed(events.LinkDown(LINK, "reset"))
+        steps.hears(PairHello(1, "a", record(1, "a", "ab"), 5), 2)
+        steps.feed(events.MasterLost("a", "")).reads(record(1, "a", "ab"), 5)
+        assert steps.reads(record(1, "a", "a"), 6).one(actions.CloseLink).link == 2
+
     def test_a_change_that_was_none_of_an_election_does_not_end_it(self) -> None:
         steps = slave().feed(events.MasterLost("a", "")).reads(record(1, "a", "ab"), 5).finishes().answered(CONFLICT)
         change = steps.reads(record(1, "a", "ab", a="2"), 6).one(actions.ChangeRecord)
