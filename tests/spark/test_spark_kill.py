@@ -68,7 +68,7 @@ def test_a_killed_driver_neither_loses_nor_repeats(topic: Topic, tmp_path: Path)
 def test_a_broker_that_is_killed_and_started_again_is_waited_for(
     spark: SparkSession, start_broker: StartBroker, tmp_path: Path
 ) -> None:
-    arguments = ("dev", tmp_path / "data", "--port", str(free_port()), "--partitions", "2")
+    arguments = ("dev", tmp_path / "data", "--port", str(free_port()), "--rocketmq-port", "0", "--partitions", "2")
     broker = start_broker(*arguments)
     source = Topic(spark, "source", str(broker.address))
     target = source.named("target")

@@ -155,7 +155,8 @@ def test_a_broker_that_dies_before_the_commit_has_rolled_back(
     with mq.producer().transaction() as transaction:
         transaction.send("orders", "lost")
         dev_broker.kill()
-        start_broker("dev", dev_broker.data, "--port", str(dev_broker.address.port), "--partitions", "2")
+        again = ("--port", str(dev_broker.address.port), "--rocketmq-port", "0")
+        start_broker("dev", dev_broker.data, *again, "--partitions", "2")
         with pytest.raises((ConnectionFailed, TransactionError)):
             transaction.commit()
     mq.producer().send("orders", "after")
@@ -182,7 +183,8 @@ def test_a_prepared_branch_survives_the_broker(mq: MetaQ, start_broker: StartBro
             branch.send("orders", text)
             branch.prepare()
     dev_broker.kill()
-    start_broker("dev", dev_broker.data, "--port", str(dev_broker.address.port), "--partitions", "2")
+    again = ("--port", str(dev_broker.address.port), "--rocketmq-port", "0")
+    start_broker("dev", dev_broker.data, *again, "--partitions", "2")
     first, second = sorted((one.xid for one in mq.prepared("s")), key=lambda xid: xid.global_id)
     mq.commit(first)
     mq.rollback(second)
