@@ -60,8 +60,8 @@ class Copies:
         )
 
     def look(self) -> None:
-        """Start the queries again that have ended. What could not be started is tried again by the next call: Spark
-        does not find data sources in Python while the machine is too busy to look them up.
+        """Start the queries again that have ended. What could not be started is tried again by the next call: on a
+        busy machine, Spark was seen not to find the data source.
         """
         for name, query in self._queries.items():
             if not query.isActive:

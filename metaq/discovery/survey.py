@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from metaq.backends.metaq.pair_members import PairFacts, parse_pair
 from metaq.backends.metaq.pool import SessionPool
@@ -209,14 +209,35 @@ def survey(pool: SessionPool, addresses: Iterable[Address], choose: Choose) -> l
     seen: dict[int, SurveyAnswers] = {}
     for address in addresses:
         broker = ask(pool, address, choose)
-        other = seen.setdefault(broker.info.broker_id, broker)
-        if other.address == broker.address:
-            continue
-        if other.pair is None or broker.pair is None:
-            raise DirectoryConflict(broker.info.broker_id, [str(other.address), str(broker.address)])
-        if broker.pair.epoch > other.pair.epoch:  # the other one was not told yet that it is not the master any more
-            seen[broker.info.broker_id] = broker
+        broker_id = broker.info.broker_id
+        seen[broker_id] = elected_master(broker_id, seen.get(broker_id, broker), broker)
     return list(seen.values())
+
+
+class FromMaster(Protocol):
+    """What one broker has answered; ``pair``: what it said of its pair, if it has one."""
+
+    @property
+    def address(self) -> Address: ...
+
+    @property
+    def pair(self) -> PairFacts | None: ...
+
+
+_Answer = TypeVar("_Answer", bound=FromMaster)
+
+
+def elected_master(broker_id: int, one: _Answer, other: _Answer) -> _Answer:
+    """Return the answer of the later epoch: the other member was not told yet that it is not the master any more.
+
+    Raises:
+        DirectoryConflict: They are of two addresses, and not of the members of a pair.
+    """
+    if one.address == other.address:
+        return one
+    if one.pair is None or other.pair is None:
+        raise DirectoryConflict(broker_id, [str(one.address), str(other.address)])
+    return other if other.pair.epoch > one.pair.epoch else one
 
 
 class SurveyAnswers:

@@ -24,7 +24,7 @@ from metaq_broker.text.refusals import RefusalTexts
 from metaq_broker.transactions.decisions import Decision
 from metaq_broker.transactions.interfaces import PrepareVote
 from metaq_broker.transactions.manager import TransactionManager
-from metaq_broker.transactions.outcomes import JournalUnavailable, TransactionRefused
+from metaq_broker.transactions.outcomes import TransactionRefused
 
 NO_OFFSET: Final = -1
 """Offset in the reply to a put inside a transaction: the real one exists only after the commit."""
@@ -155,12 +155,7 @@ class TransactionCommands:
         if visible is not None:
             keys = [key for key in keys if visible(self._manager.topics_of([key]))]
         slot, text = replies.pending(), _KEYS_END.join(map(str, keys))
-
-        def current(failure: Exception | None) -> None:
-            refusal = None if failure is None else JournalUnavailable(str(failure))
-            self._complete(slot, command.opaque, refusal, text)
-
-        self._manager.when_current(current)
+        self._manager.when_certain(lambda refusal: self._complete(slot, command.opaque, refusal, text))
 
     def _forget(self, _connection: object, command: TransactionCommand, replies: ReplyQueue) -> None:
         if command.key is None and command.unique is not None:

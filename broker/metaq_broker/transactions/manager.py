@@ -337,11 +337,11 @@ class TransactionManager:
     def last_decided(self, query_id: str, done: Callable[[Decision | Refusal | None], None]) -> None:
         """Pass the newest decision of a query to ``done`` once it is durable, and certainly the newest."""
         decision = self.decision(query_id)
+        self.when_certain(lambda unsure: done(decision if unsure is None else unsure))
 
-        def current(failure: Exception | None) -> None:
-            done(decision if failure is None else JournalUnavailable(str(failure)))
-
-        self.when_current(current)
+    def when_certain(self, done: Done) -> None:
+        """Call ``done`` as ``when_current`` does, with a refusal if that failed."""
+        self.when_current(lambda failure: done(None if failure is None else JournalUnavailable(str(failure))))
 
     def when_current(self, callback: OnDurable) -> None:
         """Call back when what is known here is durable, and was certainly current at this call.
@@ -362,7 +362,7 @@ class TransactionManager:
         if self._stream is None or not isinstance(refusal, NotStarted | OwnBranchesUnknown):
             done(refusal)
             return
-        self.when_current(lambda failure: done(refusal if failure is None else JournalUnavailable(str(failure))))
+        self.when_certain(lambda unsure: done(refusal if unsure is None else unsure))
 
     def end_query(self, query_id: str, done: Done) -> None:
         """Forget the decisions of a query that has ended; from now on its branches can be neither begun nor prepared.
@@ -375,7 +375,7 @@ class TransactionManager:
             done(refused.refusal)
             return
         self._ended_queries.note(query_id)
-        self.when_current(lambda failure: done(None if failure is None else JournalUnavailable(str(failure))))
+        self.when_certain(done)
 
     # ---- operators
 

@@ -145,7 +145,7 @@ class ClusterQuestions:
         return await self._shared("brokers", self.system.brokers, "brokers", FRESH_S)
 
     async def findings(self) -> list[Finding]:
-        """Check every server; those that do not answer are findings."""
+        """Check every server; one that does not answer is a finding."""
         within_s = min(CHECK_S, self._within_s / 2)
         question = self._questions.shared(
             "findings",

@@ -1,7 +1,7 @@
 """Which servers of a cluster do not answer, and since when: no page waits for them, and each says so.
 
-When a question takes longer than ``SUSPECT_S``, all servers are asked something small. Those that do not answer it
-within ``PING_S`` are silent: the question is asked again without them, and so are all further ones. Silent servers are
+When a question takes longer than ``SUSPECT_S``, all servers are asked something small. A server that does not answer
+it within ``PING_S`` is silent: the question is asked again without it, and so are all further ones. Silent servers are
 asked in the background until they answer.
 """
 
@@ -20,11 +20,11 @@ from metaq.net.clock import wall_clock_ms
 SUSPECT_S: Final = 0.3
 PING_S: Final = 1.2
 LOOK_S: Final = 1.4
-"""Longest time of a look at all servers: that of a request, and of what is around it."""
+"""Longest time of a look at all servers: of a request, and of the thread that makes it."""
 AGAIN_S: Final = 1.0
 """Pause before silent servers are asked again."""
 TRIES: Final = 3
-"""How often a question is asked again, without those that turned out to be silent meanwhile."""
+"""How often a question is asked again, without servers that turned out to be silent meanwhile."""
 
 _T = TypeVar("_T")
 

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 from metaq.backends.metaq.pair_members import PairFacts, parse_pair
 from metaq.backends.metaq.session import Session
 from metaq.discovery.stats import AcceptedTopics, parse_broker
-from metaq.errors import DirectoryConflict, NotPairMaster
+from metaq.discovery.survey import elected_master
+from metaq.errors import NotPairMaster
 from metaq.model import Address
 from metaq.net.retry import Attempts
 from metaq.protocols.text.extensions import (
@@ -79,13 +80,7 @@ def _found(brokers: tuple[Address, ...], sessions: RetryingSessions) -> Found:
             sessions.ask(session, require_extensions)
             timeout_s_max = AcceptedTopics(_stats(session, "config", sessions)).transaction_timeout_s_max
             answer = _Answer(session.address, parse_pair(text), timeout_s_max)
-        other = answers.setdefault(broker.broker_id, answer)
-        if other.address == answer.address:
-            continue
-        if other.pair is None or answer.pair is None:
-            raise DirectoryConflict(broker.broker_id, [str(other.address), str(answer.address)])
-        if answer.pair.epoch > other.pair.epoch:  # the other one does not know yet that it was replaced
-            answers[broker.broker_id] = answer
+        answers[broker.broker_id] = elected_master(broker.broker_id, answers.get(broker.broker_id, answer), answer)
     if not answers:
         raise ExactlyOnceError("none of the brokers that the options name is a master")
     participants = {broker_id: answer.address for broker_id, answer in answers.items()}
