@@ -112,7 +112,7 @@ _HEADER = struct.Struct(">4sIqI8x")
 SPAN_DAMAGED = 0
 """Span of damaged bytes, which is never compared: the quarantine file names them."""
 
-BLOCK_INTERVAL_BYTES: Final = 1 << 14
+BLOCK_INTERVAL_BYTES: Final = 1 << 15
 """Least log bytes between two entries inside a block: more entries cost more than they save."""
 
 WINDOW_ENTRIES = 512

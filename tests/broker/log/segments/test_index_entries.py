@@ -38,12 +38,12 @@ def test_entries_can_be_compared_dropped_and_counted_anew() -> None:
 @pytest.mark.parametrize("ids_ascend", [True, False])
 def test_entries_of_a_block_stand_where_they_are_due(ids_ascend: bool) -> None:
     builder = IndexBuilder.at_start(0, 0, EPOCH_MS, 100)
-    frames = [encode_frame(EPOCH_MS + number << TIME_SHIFT, 0, bytes(30)) for number in range(2000)]
+    frames = [encode_frame(EPOCH_MS + number << TIME_SHIFT, 0, bytes(30)) for number in range(4000)]
     builder.add_block(FrameBlock.of(frames[:1]), lambda: 0)
     builder.add_block(FrameBlock.of(frames[1:]), lambda: 0, ids_ascend=ids_ascend)
     offsets = [entry.offset for entry in builder.entries]
     assert offsets[:2] == [0, 100]
-    assert all(16384 <= end - start < 16384 + 50 for start, end in pairwise(offsets[1:-1]))
-    assert offsets[-1] == 100_000
+    assert all(32768 <= end - start < 32768 + 50 for start, end in pairwise(offsets[1:-1]))
+    assert offsets[-1] == 200_000
     assert [entry.ordinal for entry in builder.entries] == [offset // 50 for offset in offsets]
-    assert builder.ordinal == 2000
+    assert builder.ordinal == 4000
