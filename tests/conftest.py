@@ -19,7 +19,7 @@ import kazoo.protocol.connection
 import kazoo.retry
 import pytest
 from examples import FAST, LONG, examples
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
@@ -80,7 +80,9 @@ for module in (kazoo.protocol.connection, kazoo.retry):
     module.random = Random()
 
 
-settings.register_profile("usual", settings.get_profile("default"), max_examples=examples(100))
+settings.register_profile(
+    "usual", max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # a first example may compile, and machines may be busy
 settings.load_profile("usual")
 
 USUAL_SECONDS = {"long": 60, "slow": 15, "spark": 3, "process": 1}

@@ -78,6 +78,5 @@ def histories(count: int, *, steps: int) -> settings:
     return settings(
         max_examples=examples(count),
         stateful_step_count=steps,
-        deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )

@@ -9,7 +9,7 @@ import lzma
 import zlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from metaq_console.pages.decoders import (
     DECODERS,
@@ -118,7 +118,6 @@ def test_a_preview_is_one_short_line() -> None:
 
 
 @given(st.binary(max_size=400), st.sampled_from(sorted(DECODERS)))
-@settings(deadline=None)
 def test_any_bytes_can_be_shown(value: bytes, decoder: str) -> None:
     for found in (decode(value, decoder), preview(value, decoder)):
         assert len(found.text) <= SHOWN_CHARS

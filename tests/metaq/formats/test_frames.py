@@ -6,7 +6,7 @@ import struct
 
 import pytest
 from examples import in_one_test
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from metaq.errors import CorruptFrame
@@ -275,7 +275,6 @@ class TestTheTailOfARun:
 BODIES = st.lists(st.binary(max_size=12) | st.sampled_from([b"tea", b"a cup of tea", b"te", b"a"]), max_size=40)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(BODIES, st.lists(st.sampled_from([b"tea", b"a", b"\0\0", b"none"]), min_size=1, max_size=3), st.integers(0, 30))
 def test_a_search_yields_what_may_match_and_passes_the_rest(
     bodies: list[bytes], needles: list[bytes], cut: int

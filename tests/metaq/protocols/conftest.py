@@ -3,5 +3,5 @@
 from examples import examples
 from hypothesis import settings
 
-settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=examples(100))
+settings.register_profile("repeatable", derandomize=True, max_examples=examples(100))
 settings.load_profile("repeatable")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from metaq.backends.metaq.puts import encode_block
@@ -29,7 +29,6 @@ def written(rows: list[tuple[bytes, str | None]], engine: ColumnEngine, bytes_ma
     return sum(each.fingerprint for each in blocks) & MASK
 
 
-@settings(deadline=None)  # the first example compiles
 @given(ROWS, st.randoms(use_true_random=False))
 def test_any_order_and_both_engines_give_the_same(rows: list[tuple[bytes, str | None]], random: object) -> None:
     shuffled = list(rows)

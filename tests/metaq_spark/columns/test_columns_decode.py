@@ -94,7 +94,7 @@ def expected(run: bytes, base: int = 0) -> list[dict[str, object]]:
 
 
 @given(messages, st.integers(0, 2**40), st.integers(1, 9), st.integers(1, 900))
-@settings(deadline=None, max_examples=examples(60))
+@settings(max_examples=examples(60))
 def test_any_messages_come_out_as_they_went_in(
     items: list[tuple[bytes, str | None]], base: int, rows_max: int, bytes_max: int
 ) -> None:
@@ -193,7 +193,7 @@ def encode(
 
 
 @given(messages, st.integers(1, 2000), st.integers(1, 50), st.randoms())
-@settings(deadline=None, max_examples=examples(60))
+@settings(max_examples=examples(60))
 def test_any_rows_become_the_frames_of_the_codec(
     items: list[tuple[bytes, str | None]], block_bytes: int, block_messages: int, rng
 ) -> None:
@@ -267,7 +267,7 @@ def test_keys_hash_alike_everywhere_and_for_ever(engine: ColumnEngine, keys: pa.
 
 
 @given(st.lists(st.none() | st.binary(max_size=70)))
-@settings(deadline=None, max_examples=examples(30))
+@settings(max_examples=examples(30))
 def test_both_paths_hash_alike(keys: list[bytes | None]) -> None:
     column = pa.array(keys, pa.binary())
     digests = [hash_keys(column, make())[np.asarray(column.is_valid())].tolist() for make in ENGINES.values()]
@@ -343,7 +343,7 @@ def decoded_bytes(decoder: RunDecoder | PlainDecoder | CompiledDecoder, run: byt
 
 @pytest.mark.parametrize("name", DECODERS)
 @given(messages, st.integers(0, 60))
-@settings(deadline=None, max_examples=examples(40))
+@settings(max_examples=examples(40))
 def test_a_decoder_says_how_many_bytes_whole_frames_were(
     name: str, items: list[tuple[bytes, str | None]], cut: int
 ) -> None:

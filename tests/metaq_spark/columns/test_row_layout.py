@@ -80,7 +80,7 @@ def shown(row: dict[str, object], layout: RowLayout) -> dict[str, object]:
 
 
 @given(messages, layouts, types, st.integers(1, 9), st.integers(1, 300))
-@settings(deadline=None, max_examples=examples(120))
+@settings(max_examples=examples(120))
 def test_every_path_gives_the_rows_of_a_full_read(
     items: list[tuple[bytes, str | None]], layout: RowLayout, wanted: Types, rows_max: int, bytes_max: int
 ) -> None:
@@ -164,7 +164,7 @@ def test_addressed_frames_that_are_cut_are_damaged(name: str, cut: int) -> None:
 
 
 @given(st.lists(st.binary(max_size=12), max_size=20))
-@settings(deadline=None, max_examples=examples(80))
+@settings(max_examples=examples(80))
 def test_values_as_text_are_what_python_makes_of_them(payloads: list[bytes]) -> None:
     layout = message_layout(("value",), value_type=StringType())
     run = b"".join(frames_of((payload, None) for payload in payloads))

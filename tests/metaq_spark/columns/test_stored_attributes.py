@@ -80,7 +80,7 @@ def test_compiled_and_plain_see_the_same_in_damaged_forms() -> None:
     assert compiled_rows == plain_rows
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=90))
 def test_any_attribute_is_shown_the_same_way(attribute: bytes) -> None:
     wanted = shown_attribute(STORED_FORM, attribute)

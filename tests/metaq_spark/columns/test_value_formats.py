@@ -114,7 +114,7 @@ tree = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), tree))
-@settings(deadline=None, max_examples=examples(150))
+@settings(max_examples=examples(150))
 def test_no_json_breaks_a_read(document: dict[str, object]) -> None:
     nested = "d ARRAY<STRING>, e MAP<STRING,DECIMAL(20,3)>, f STRUCT<a:INT>"
     kind = f"a BIGINT, b DOUBLE, c STRING, {nested}, g TIMESTAMP, h DATE"

@@ -39,7 +39,7 @@ def bodies(blocks: Iterator[EncodedBlock] | list[EncodedBlock]) -> list[bytes]:
     block_bytes=st.integers(1, 900),
     block_messages=st.integers(1, 40),
 )
-@settings(deadline=None, max_examples=examples(40))
+@settings(max_examples=examples(40))
 def test_every_partition_gets_its_rows_in_order_in_bounded_blocks(
     plain_bytes: int, batches: list[tuple[int, list[bytes]]], block_bytes: int, block_messages: int
 ) -> None:

@@ -122,7 +122,7 @@ HARNESSES = {"ours": filled(), "java": filled(extensions=NO_EXTENSIONS)}
 
 
 @given(st.lists(filters, max_size=3), st.sampled_from([{}, {"messageTypes": "a,b"}, {"maxBytesPerPartition": "300"}]))
-@settings(deadline=None, max_examples=examples(150))
+@settings(max_examples=examples(150))
 @pytest.mark.parametrize("kind", HARNESSES)
 def test_the_same_rows_with_and_without(kind: str, conditions: list[Filter], options: dict[str, str]) -> None:
     harness = HARNESSES[kind]

@@ -136,7 +136,7 @@ class Subject:
 
 
 # I1
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(150))
 @given(
     st.lists(STEPS, min_size=1, max_size=12),
     st.sampled_from([300, 1500, 1 << 20]),

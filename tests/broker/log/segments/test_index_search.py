@@ -44,7 +44,7 @@ def index_in(path: Path, count: int, damaged: frozenset[int] = frozenset()) -> S
 ENDS = st.none() | st.integers(-(10**6), 10**8) | st.sampled_from([0, 10**12])
 
 
-@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     count=st.integers(0, 700),
     wanted=st.integers(-1, 701),

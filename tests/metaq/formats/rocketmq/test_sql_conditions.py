@@ -101,7 +101,7 @@ words = st.sampled_from(
 signs = st.sampled_from(["=", "<>", ">", ">=", "<", "<=", "BETWEEN", "IN", ",", "IS", "CONTAINS", "STARTSWITH"])
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(
     st.lists(words | signs | st.text(max_size=3), max_size=15),
     st.dictionaries(st.sampled_from("ab"), st.text(max_size=4)),

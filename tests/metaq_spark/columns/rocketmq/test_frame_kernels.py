@@ -260,7 +260,7 @@ def any_frame(draw: st.DrawFn) -> bytes:
     return attributed(draw(st.integers(0, 3)), attribute, draw(st.binary(max_size=50)))
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(frames=st.lists(any_frame(), min_size=1, max_size=20), names=st.sampled_from(COLUMN_SETS))
 def test_frames_of_any_kind(frames: list[bytes], names: Iterable[str]) -> None:
     """Whatever a frame holds: the row of its record, or it is left to that record."""

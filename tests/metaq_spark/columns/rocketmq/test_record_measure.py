@@ -29,7 +29,7 @@ def measured(kind: str, data: bytes, wanted: WantedRecords, dense: bool) -> Meas
 
 
 @given(st.integers(0, 6), st.integers(0, 6), st.integers(0, 400), st.binary(max_size=6), st.booleans(), st.booleans())
-@settings(deadline=None, max_examples=examples(400))
+@settings(max_examples=examples(400))
 def test_all_agree(start: int, end: int, at: int, junk: bytes, cut: bool, dense: bool) -> None:
     run = b"".join(record(b"b" * 20, offset=n, version=1 + n % 2, properties=b"TAGS\x01a") for n in range(1, 5))
     data = run[: at % (len(run) + 1)] if cut else run[:at] + junk + run[at + len(junk) :]

@@ -167,7 +167,7 @@ def made(items: Iterable[tuple[bytes, list[tuple[str, str]], dict[str, Any], boo
     st.integers(1, 500),
     st.sets(st.sampled_from(list(RECORD_COLUMNS)), min_size=1),
 )
-@settings(deadline=None, max_examples=examples(120))
+@settings(max_examples=examples(120))
 def test_both_decoders_give_the_same_rows(
     items: list[Any], first: int, rows_max: int, bytes_max: int, chosen: set[str]
 ) -> None:
@@ -192,7 +192,7 @@ def test_both_decoders_give_the_same_rows(
 
 
 @given(st.integers(0, 400), st.binary(min_size=1, max_size=8), st.booleans(), st.integers(0, 3), st.booleans())
-@settings(deadline=None, max_examples=examples(400))
+@settings(max_examples=examples(400))
 def test_damage_is_found_at_the_same_place_by_both(at: int, junk: bytes, cut: bool, start: int, dense: bool) -> None:
     run = b"".join(record(b"b" * 20, offset=n, properties=b"TAGS\x01a\x02UNIQ_KEY\x01%d" % n) for n in range(3))
     damaged = run[: at % (len(run) + 1)] if cut else run[:at] + junk + run[at + len(junk) :]

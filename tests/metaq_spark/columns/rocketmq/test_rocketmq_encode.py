@@ -91,7 +91,7 @@ def test_a_tag_that_no_subscription_can_name_is_refused(engine: ColumnEngine) ->
 
 
 @given(st.lists(row, max_size=12), st.integers(0, 3), st.integers(0, 2**40), st.randoms())
-@settings(deadline=None, max_examples=examples(150))
+@settings(max_examples=examples(150))
 def test_both_encoders_write_the_same_messages(items: list[Any], cut: int, first_row: int, random: Any) -> None:
     cut = min(cut, len(items))
     columns, kept = columns_of(items, cut), items[cut:]

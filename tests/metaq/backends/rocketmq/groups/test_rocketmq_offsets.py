@@ -124,7 +124,7 @@ def test_groups_and_topics_get_the_namespace(bench: Bench) -> None:
     assert offsets.committed("billing", [queue]) == {queue: 3}
 
 
-@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(st.sampled_from([0, 0, 0, 1, 2, 1000]), max_size=150),
     removed=st.integers(0, 40),
