@@ -118,12 +118,17 @@ class Applier:
 
 
 class _Lane:
-    """Appends transactions in order, one partition per quantum; the next large one is read meanwhile."""
+    """Appends transactions in order, one partition per quantum; the next large one is read meanwhile.
+
+    So at most two large ones are in memory: ``_groups`` are the partitions that the one being appended still has to
+    write, ``_groups_read`` those of the next.
+    """
 
     def __init__(self, applier: Applier) -> None:
         self._applier = applier
         self._waiting: deque[Transaction] = deque()
         self._groups: deque[tuple[Sequence[Unit], Together]] = deque()
+        self._groups_read: deque[tuple[Sequence[Unit], Together]] = deque()
         self._reading = False
         self._scheduled = False
 
@@ -136,13 +141,15 @@ class _Lane:
         self._scheduled = False
         if self._applier.stopped:
             return
+        if not self._groups:
+            self._groups, self._groups_read = self._groups_read, self._groups
+        if not self._reading and not self._groups_read and self._waiting and not self._small_next:
+            self._read_in_worker(self._waiting.popleft())
         if self._groups:
             self._applier.append_group(*self._groups.popleft())
         elif self._small_next:
             self._at_once(self._waiting.popleft())
-        if len(self._groups) <= 1 and not self._reading and self._waiting and not self._small_next:
-            self._read_in_worker(self._waiting.popleft())
-        if not self._scheduled and (self._groups or self._small_next):
+        if not self._scheduled and (self._groups or self._groups_read or (self._waiting and not self._reading)):
             self._scheduled = True
             self._applier.call_later(0.0, self._run_quantum)
 
@@ -167,7 +174,7 @@ class _Lane:
             self._reading = False
             if error is None:
                 together = Together(len(units), partial(self._applier.finished, transaction))
-                self._groups.extend((group, together) for group in units)
+                self._groups_read.extend((group, together) for group in units)
             elif isinstance(error, Exception):
                 self._applier.unread(transaction, error)
             if not self._scheduled:

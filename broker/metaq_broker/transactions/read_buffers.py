@@ -10,8 +10,10 @@ import sys
 import threading
 from typing import Final
 
-KEPT_BYTES_MAX: Final = 32 << 20
-"""Limit of kept memory: two branches of the connector, one being appended while the next is read."""
+KEPT_BYTES_MAX: Final = 48 << 20
+"""Limit of kept memory: two branches of the connector, one being appended while the next is read. A branch of 16 MiB
+takes up to 22: its last block exceeds the limit, and buffers are rounded up.
+"""
 
 _STEP_BYTES: Final = 1 << 18
 """The length of a buffer is a multiple of this, so that one serves all records of about one size."""
