@@ -211,11 +211,22 @@ class QueueTask:
                             repeated.note(batch)
                         start = run.end
             except OffsetOutOfRange as moved:
-                start = max(start + 1, moved.first) if moved.lost else self.position
+                if moved.lost:
+                    start = max(start + 1, moved.first)
+                elif not self._is_asked_again():
+                    start = self._not_looked_back(moved)
+            except DataMissing as missing:
+                start = self._not_looked_back(missing)
             except UnusableRecord as damage:
-                start = damage.offset + damage.count
+                if not self._is_asked_again_for(damage):
+                    start = damage.offset + damage.count
         for batch in decoder.flush():
             repeated.note(batch)
+
+    def _not_looked_back(self, error: MetaqError) -> int:
+        """Log that messages before the range cannot be read; return the range's start."""
+        _log.warning("%s; what repeats messages before offset %d is not dropped", error, self.position)
+        return self.position
 
     def _report_gap(self, start: int, end: int) -> None:
         self._report_loss(f"{self._source}: the broker sent no messages with the offsets {start} to {end - 1}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from metaq.errors import TopicNotFound
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.administration import GetBrokerConfig
+from metaq.protocols.remoting.headers.pulls import PullMessage
 from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SendMessage
 from metaq_spark.backends.rocketmq.sink import RocketMQSink, WrittenMessages
 from metaq_spark.errors import ColumnError, ExactlyOnceError, RowError
@@ -212,6 +214,9 @@ def test_a_stored_message_with_less_durability_is_warned_of_once(
     assert name in reported
 
 
+SECOND_COPY = '{"out": {"broker-a:0": 5, "broker-a:1": 0, "broker-b:0": 0, "broker-b:1": 0}}'
+
+
 def test_lost_connections_write_twice_and_the_source_can_drop_that(harness: RocketMQHarness) -> None:
     broker = harness.cluster.broker("broker-a")
     broker.disconnect(SEND_BATCH_MESSAGE, carried_out=True)
@@ -221,9 +226,46 @@ def test_lost_connections_write_twice_and_the_source_can_drop_that(harness: Rock
     kept = harness.batch(subscribe="out", dropRepeatedWithin="100", columns="value")
     assert list(kept) == [{"value": value} for value in values[:5]]
     assert len(harness.batch(subscribe="out", dropRepeatedWithin="4")) == 10  # the first ones are further away
-    second = '{"out": {"broker-a:0": 5, "broker-a:1": 0, "broker-b:0": 0, "broker-b:1": 0}}'
-    assert harness.batch(subscribe="out", dropRepeatedWithin="100", startingOffsets=second) == []
-    assert len(harness.batch(subscribe="out", startingOffsets=second)) == 5
+    assert harness.batch(subscribe="out", dropRepeatedWithin="100", startingOffsets=SECOND_COPY) == []
+    assert len(harness.batch(subscribe="out", startingOffsets=SECOND_COPY)) == 5
+
+
+def damaged(response: RemotingCommand) -> RemotingCommand:
+    return replace(response, body=response.body[:4] + b"\0\0\0\1" + response.body[8:])
+
+
+def shorter(response: RemotingCommand) -> RemotingCommand:
+    moved = {"nextBeginOffset": "0", "minOffset": "0", "maxOffset": "0"}
+    return replace(response, code=ResponseCode.PULL_OFFSET_MOVED, ext=response.ext | moved, body=b"")
+
+
+@pytest.mark.parametrize(
+    ("old_master", "is_replaced", "repeated"),
+    [(damaged, True, []), (shorter, True, []), (damaged, False, [0]), (shorter, False, [0, 1, 2, 3, 4])],
+)
+def test_repeats_of_messages_that_a_replaced_master_lacks(
+    harness: RocketMQHarness,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    old_master: Callable[[RemotingCommand], RemotingCommand],
+    is_replaced: bool,
+    repeated: list[int],
+) -> None:
+    broker = harness.cluster.broker("broker-a")
+    broker.disconnect(SEND_BATCH_MESSAGE, carried_out=True)
+    write(harness, [{"value": b"%d" % n, "queue": 0} for n in range(5)])
+
+    def tamper(command: RemotingCommand, response: RemotingCommand) -> RemotingCommand:
+        is_first_copy = command.code == PullMessage.CODE and command.ext["queueOffset"] == "0" and response.body
+        return old_master(response) if is_first_copy else response
+
+    broker.tamper = tamper
+    if is_replaced:
+        monkeypatch.setattr(harness.directory, "invalidate", lambda: setattr(broker, "tamper", None))
+    monkeypatch.setattr(harness.pool.clock, "sleep", lambda seconds: None)
+    rows = harness.batch(subscribe="out", dropRepeatedWithin="100", startingOffsets=SECOND_COPY)
+    assert [row["value"] for row in rows] == [b"%d" % number for number in repeated]
+    assert ("what repeats messages before offset 5 is not dropped" in caplog.text) == (len(repeated) == 5)
 
 
 def test_keys_are_those_of_the_row(harness: RocketMQHarness, monkeypatch: pytest.MonkeyPatch) -> None:
