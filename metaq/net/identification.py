@@ -21,7 +21,9 @@ HTTP: Final = "an HTTP server"
 TLS: Final = "a server that requires TLS"
 
 SILENT_S: Final = 1.0
-"""Seconds without an answer to the first request after which the server is identified."""
+"""Seconds without a byte, after which it is asked elsewhere whether another server has replaced this one, and after
+which a server that has never answered is identified.
+"""
 
 PROBE_S: Final = 0.4
 """Timeout of the attempt with one protocol, in seconds."""

@@ -54,8 +54,9 @@ class _Idle(Generic[S]):
 class Pool(Generic[S]):
     """Leases sessions by address. Thread-safe; a leased session belongs to one thread until it is returned.
 
-    ``connect`` opens a session. A session that was idle for ``idle_s_max`` is not reused: the peer may be about to
-    close it. At most ``idle_max_per_address`` are kept.
+    ``connect`` opens a session. ``clock`` is the clock of the sessions. A session that was idle for ``idle_s_max`` is
+    not reused: the peer may be about to close it. At most ``idle_max_per_address`` are kept. ``serving`` returns the
+    address to connect to for the one that is asked for; by default they are the same.
     """
 
     def __init__(
@@ -65,11 +66,12 @@ class Pool(Generic[S]):
         *,
         idle_s_max: float,
         idle_max_per_address: int = IDLE_MAX_PER_ADDRESS,
+        serving: Callable[[Address], Address] | None = None,
     ) -> None:
         if idle_max_per_address < 0:
             raise ValueError(f"idle_max_per_address={idle_max_per_address}: expected 0 or more")
-        self._connect, self._clock, self._idle_s_max = connect, clock, idle_s_max
-        self._idle_max_per_address = idle_max_per_address
+        self._connect, self.clock, self._idle_s_max = connect, clock, idle_s_max
+        self._idle_max_per_address, self._serving = idle_max_per_address, serving
         self._idle_by_process: dict[int, _Idle[S]] = {}
         self._closed = self._ended = False
         self.opened = 0
@@ -88,7 +90,7 @@ class Pool(Generic[S]):
             ConnectionFailed, DeadlineExceeded: No session is idle and no new one can be opened.
         """
         self.check_open()
-        process, address = os.getpid(), self._serving_address(address)
+        process, address = os.getpid(), address if self._serving is None else self._serving(address)
         session = self._take_idle(address)
         if session is None:
             session = self._open(address, until_s)
@@ -96,24 +98,15 @@ class Pool(Generic[S]):
         try:
             yield session
         except GeneratorExit:  # a generator with such a block is closed before its end: no error
-            self._end_lease(session, process)
+            self._put_back(session, process)
             raise
         except BaseException as error:
             session.close(f"{type(error).__name__} while leased")
             raise
-        self._end_lease(session, process)
-
-    def _serving_address(self, address: Address) -> Address:
-        """Return the address to connect to for ``address``."""
-        return address
+        self._put_back(session, process)
 
     def _open(self, address: Address, until_s: float | None) -> S:
         return self._connect(address)
-
-    @property
-    def clock(self) -> Clock:
-        """The clock of the sessions."""
-        return self._clock
 
     def close(self) -> None:
         """Close this process's idle sessions; leased ones are closed when they are returned."""
@@ -167,24 +160,22 @@ class Pool(Generic[S]):
                     return None
                 session, since_s = kept.pop()
             # If it is readable without a request, the broker closed it, or a response is left over.
-            if session.quiet and self._clock.monotonic() - since_s < self._idle_s_max:
+            if session.quiet and self.clock.monotonic() - since_s < self._idle_s_max:
                 return session
             session.close("gone stale in the pool")
 
-    def _end_lease(self, session: S, process: int) -> None:
-        if process == os.getpid():
-            self._put_back(session)
-        else:
+    def _put_back(self, session: S, process: int) -> None:
+        """End the lease of a session that was leased in ``process``."""
+        if process != os.getpid():
             session.close("belongs to the parent process")
-
-    def _put_back(self, session: S) -> None:
+            return
         if not session.quiet:
             session.close("returned in the middle of a conversation")
             return
         idle = self._idle()
         with idle.lock:
             kept = idle.sessions.setdefault(session.address, [])
-            kept.append((session, self._clock.monotonic()))
+            kept.append((session, self.clock.monotonic()))
             # close() sets _closed before it takes the lock to drain: a session kept here is drained there, or not kept.
             surplus = kept.pop(0)[0] if len(kept) > (0 if self._closed else self._idle_max_per_address) else None
         if surplus is not None:

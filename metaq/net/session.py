@@ -17,9 +17,6 @@ from metaq.net.clock import Clock, wait_s_until
 from metaq.net.identification import IDENTIFY_S, SILENT_S, identify
 from metaq.net.transport import Stream, TcpStream, Timeouts
 
-SILENT_LOOK_S: Final = 1.0
-"""Seconds without a byte, after which it is asked elsewhere whether another server has replaced this one."""
-
 NEXT_LOOK_S: Final = 0.25
 """Seconds from an answer that none has, until it is asked again: an election may be under way."""
 
@@ -110,52 +107,44 @@ class RequestSession(ABC, Generic[Request, Response]):
         else:
             self._answered[opaque] = response
 
-    def _remaining_s(self, deadline: float) -> float:
-        """Seconds until ``deadline``.
-
-        Raises:
-            DeadlineExceeded: It has passed.
-        """
-        remaining_s = deadline - self.clock.monotonic()
-        if remaining_s <= 0:
-            raise DeadlineExceeded(self.address, "receive", 0.0)
-        return remaining_s
-
     @abstractmethod
-    def _receive_until(self, deadline: float) -> None:
-        """Wait for bytes, and decode them. Raises ``DeadlineExceeded`` at ``deadline``."""
+    def _receive_within(self, timeout_s: float) -> None:
+        """Wait for bytes, and decode them. Raises ``DeadlineExceeded`` after ``timeout_s``, which is above 0."""
 
     def _receive(self, deadline: float) -> None:
-        """Receive; while the server is silent, find out whether it was replaced: a frozen one closes no connection."""
-        silence_s = SILENT_LOOK_S
-        while self._may_have_moved:
-            soon = self.clock.monotonic() + silence_s
-            if soon >= deadline:
-                break
-            try:
-                self._receive_until(soon)
-            except DeadlineExceeded:
-                self._require_current()
-                silence_s = self._next_look_s(silence_s)
-            else:
-                return
-        self._receive_until(deadline)
-
-    def _receive_first(self, deadline: float) -> None:
-        """Receive as ``_receive`` does, but identify a server that does not answer the first request for a while.
+        """Receive. A server that is silent may have been replaced, because a frozen one closes no connection, or be of
+        another kind: see ``_look_around``.
 
         Raises:
+            DeadlineExceeded: ``deadline`` has passed.
+        """
+        silence_s = SILENT_S
+        while True:
+            left_s = deadline - self.clock.monotonic()
+            if left_s <= 0:
+                raise DeadlineExceeded(self.address, "receive", 0.0)
+            if silence_s >= left_s:
+                return self._receive_within(left_s)
+            try:
+                return self._receive_within(silence_s)
+            except DeadlineExceeded:
+                silence_s = self._look_around(silence_s, left_s - silence_s)
+
+    def _look_around(self, silence_s: float, left_s: float) -> float:
+        """Find out whether the server was replaced; identify it if it has never answered and there is time for that.
+
+        Return the seconds of silence until the next look, after a look that followed ``silence_s``.
+
+        Raises:
+            ConnectionFailed: Another server has replaced this one.
             WrongServer: It is another kind of server.
         """
-        soon = self.clock.monotonic() + SILENT_S
-        if self._identified or deadline <= soon + IDENTIFY_S:
-            self._receive(deadline)
-            return
-        try:
-            self._receive(soon)
-        except DeadlineExceeded:
+        may_have_moved = self._may_have_moved
+        if may_have_moved:
             self._require_current()
+        if left_s > IDENTIFY_S:
             self._require_kind()
+        return self._next_look_s(silence_s) if may_have_moved else float("inf")
 
     @property
     def _may_have_moved(self) -> bool:
@@ -193,16 +182,15 @@ class RequestSession(ABC, Generic[Request, Response]):
         what = f"the {self.server} closed the connection {where} a {self.response}"
         return ConnectionFailed(self.address, "receive", what)
 
-    def _check_open(self, action: str) -> None:
-        """Raise ``ConnectionFailed`` if the session is closed."""
-        if self._closed_because is not None:
-            raise ConnectionFailed(self.address, action, f"this session was given up: {self._closed_because}")
+    def _given_up(self, action: str) -> ConnectionFailed:
+        """Return the error for the use of a closed session."""
+        return ConnectionFailed(self.address, action, f"this session was given up: {self._closed_because}")
 
     @contextmanager
     def _conversation(self, request: Request, timeout_s: float | None) -> Iterator[float]:
         """Close the session on any error, and add the action to it; yields the deadline."""
         if self._closed_because is not None:
-            self._check_open(self._action(request))
+            raise self._given_up(self._action(request))
         timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
         if self.until_s is not None:
             timeout_s = min(timeout_s, wait_s_until(self.until_s, self.clock))

@@ -41,7 +41,13 @@ class SessionPool(Pool[Session]):
     ) -> None:
         self.members = PairMembers(self._ask_member)
         connect = partial(Session.connect, timeouts=timeouts, transport=transport, clock=clock, members=self.members)
-        super().__init__(connect, clock, idle_s_max=IDLE_S_MAX, idle_max_per_address=idle_max_per_address)
+        super().__init__(
+            connect,
+            clock,
+            idle_s_max=IDLE_S_MAX,
+            idle_max_per_address=idle_max_per_address,
+            serving=self.members.serving,
+        )
         self.timeouts, self._transport = timeouts, transport
 
     def hurried(self, seconds: float) -> SessionPool:
@@ -54,9 +60,6 @@ class SessionPool(Pool[Session]):
         """Open a session with the broker at ``address`` itself, also if that is not the master of its pair."""
         with closing(Session.connect(address, self.timeouts, self._transport, self.clock)) as session:
             yield session
-
-    def _serving_address(self, address: Address) -> Address:
-        return self.members.serving(address)
 
     def _open(self, address: Address, until_s: float | None) -> Session:
         """Open a session, with the other member of a pair if the broker at ``address`` is away."""

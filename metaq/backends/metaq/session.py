@@ -47,7 +47,8 @@ from metaq.protocols.text.commands import (
 from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 from metaq.protocols.text.encode import encode, encode_put_batch_line
 from metaq.protocols.text.extensions import extensions_of
-from metaq.protocols.text.pair import no_master_text, pair_of
+from metaq.protocols.text.pair import pair_of
+from metaq.statuses import FORBIDDEN, NOT_MASTER
 
 OUTSTANDING_MAX: Final = 256
 """Most requests of one session that were posted and not yet waited for."""
@@ -276,7 +277,8 @@ class Session(RequestSession[Command, Reply | Filled]):
         return self._collect(opaque, self.clock.monotonic() + timeout_s, timeout_s)
 
     def _collect(self, opaque: int, deadline: float, timeout_s: float) -> Reply | Filled:
-        self._check_open(f"waiting for reply {opaque}")
+        if self._closed_because is not None:
+            raise self._given_up(f"waiting for reply {opaque}")
         if opaque in self._answered:
             return self._answered.pop(opaque)
         with self._conversation(self._waiting[opaque], timeout_s):
@@ -302,14 +304,14 @@ class Session(RequestSession[Command, Reply | Filled]):
     def _take_reply(self, deadline: float) -> None:
         reply = self._decoder.next_reply()
         while reply is NEED_DATA:
-            self._receive_first(deadline)
+            self._receive(deadline)
             reply = self._decoder.next_reply()
         assert isinstance(reply, Result | Value | Filled)
-        if (refusal := no_master_text(reply)) is not None:
+        if isinstance(reply, Result) and reply.code == FORBIDDEN and NOT_MASTER in reply.text:
             self._identified = True
             if self._members is not None:
                 self._members.refused(self.address)
-            raise NotPairMaster(self.address, "receive", refusal)
+            raise NotPairMaster(self.address, "receive", reply.text)
         buffer = self._buffers.pop(reply.opaque, None)
         if buffer is None and isinstance(reply, Filled):
             reply = Value(bytes(self._own_body[: reply.size]), reply.opaque)
@@ -320,24 +322,21 @@ class Session(RequestSession[Command, Reply | Filled]):
         return self._members is not None and self._members.may_have_moved(self.address)
 
     def _require_current(self) -> None:
-        if self._members is None or not self._may_have_moved:
-            return
-        if (moved := self._members.look(self.address)) != self.address:
+        if self._members is not None and (moved := self._members.look(self.address)) != self.address:
             raise self._replaced(f"{moved} is its pair's master by now")
 
     def _next_look_s(self, silence_s: float) -> float:
         is_member = self._members is not None and self._members.is_member(self.address)
         return super()._next_look_s(silence_s) if is_member else 2 * silence_s
 
-    def _receive_until(self, deadline: float) -> None:
-        remaining_s = self._remaining_s(deadline)
+    def _receive_within(self, timeout_s: float) -> None:
         buffer = self._decoder.buffer
         if buffer is not None:
-            count = self._stream.recv_into(buffer, remaining_s)
+            count = self._stream.recv_into(buffer, timeout_s)
             self._decoder.buffer_filled(count)
         else:
             wanted = max(_RECEIVE_BYTES, min(self._decoder.missing_bytes, _BODY_BYTES_MAX))
-            chunk = self._stream.recv(_HEAD_BYTES if self._buffers else wanted, remaining_s)
+            chunk = self._stream.recv(_HEAD_BYTES if self._buffers else wanted, timeout_s)
             count = len(chunk)
             self._decoder.receive_data(chunk)
         if not count:

@@ -181,12 +181,13 @@ class Session(RequestSession[str, RemotingCommand]):
             ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
             KeyError: No such request on this connection.
         """
-        self._check_open(f"waiting for response {opaque}")
+        if self._closed_because is not None:
+            raise self._given_up(f"waiting for response {opaque}")
         if opaque not in self._answered:
             with self._conversation(self._waiting[opaque], timeout_s) as limit_s:
                 deadline = self.clock.monotonic() + limit_s
                 while opaque not in self._answered:
-                    self._receive_first(deadline)
+                    self._receive(deadline)
         response = self._answered.pop(opaque)
         self._answered_bytes -= _byte_count(response)
         return response
@@ -206,12 +207,13 @@ class Session(RequestSession[str, RemotingCommand]):
 
     def wait_any(self, opaques: Sequence[int], timeout_s: float | None = None) -> None:
         """Return when at least one of ``opaques``, which must be in flight, is answered. Raises as ``wait``."""
-        self._check_open(f"waiting for response {opaques[0]}")
+        if self._closed_because is not None:
+            raise self._given_up(f"waiting for response {opaques[0]}")
         if not any(map(self.is_answered, opaques)):
             with self._conversation(self._waiting[opaques[0]], timeout_s) as limit_s:
                 deadline = self.clock.monotonic() + limit_s
                 while not any(map(self.is_answered, opaques)):
-                    self._receive_first(deadline)
+                    self._receive(deadline)
 
     def is_answered(self, opaque: int) -> bool:
         """Whether ``wait`` would return the response to this request at once."""
@@ -227,7 +229,7 @@ class Session(RequestSession[str, RemotingCommand]):
             with self._conversation(action, None) as limit_s:
                 deadline = self.clock.monotonic() + limit_s
                 while self._waiting and self._stream.readable():
-                    self._receive_first(deadline)
+                    self._receive(deadline)
 
     @property
     def _may_have_moved(self) -> bool:
@@ -237,16 +239,15 @@ class Session(RequestSession[str, RemotingCommand]):
         if self.has_moved is not None and self.has_moved(self.address):
             raise self._replaced("its broker has another master by now")
 
-    def _receive_until(self, deadline: float) -> None:
-        remaining_s = self._remaining_s(deadline)
-        count = self._stream.recv_into(self._buffer, remaining_s)
+    def _receive_within(self, timeout_s: float) -> None:
+        count = self._stream.recv_into(self._buffer, timeout_s)
         if not count:
             raise self._end_of_stream()
         for command in self._decoder.receive(self._buffer[:count]):
             if command.is_response:
                 self._take(command.opaque, command)
             elif not command.is_oneway:
-                self._refuse(command, remaining_s)
+                self._refuse(command, timeout_s)
 
     def _refuse(self, command: RemotingCommand, timeout_s: float) -> None:
         text = f"request {name_of(command.code)} is not supported by this client"

@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from metaq.model import Address
-from metaq.protocols.text.commands import Filled, Reply, Result
-from metaq.statuses import FORBIDDEN, NOT_MASTER
 
 PAIR, EPOCH, SLAVE = "pair", "pair_epoch", "slave"
 """Words of lines in ``stats``."""
@@ -43,9 +41,3 @@ def pair_of(version_text: str) -> Address | None:
         return Address.parse(version_text.partition(_FIELD)[2].partition(";")[0])
     except ValueError:
         return None
-
-
-def no_master_text(reply: Reply | Filled) -> str | None:
-    """Return the text of the refusal of a member that is not the master of its pair; ``None`` for other replies."""
-    refuses = isinstance(reply, Result) and reply.code == FORBIDDEN and NOT_MASTER in reply.text
-    return reply.text if refuses and isinstance(reply, Result) else None
