@@ -106,7 +106,7 @@ class BatchMaker(RecordBatches):
             "broker_id": (source.partition.broker_id, pa.int32()),
             "partition": (source.partition.index, pa.int32()),
         }
-        values = checked_values(layout.type_of("value"), layout.json, source, "offset")
+        values = checked_values(layout.types.get("value"), layout.json, source, "offset")
         converters = _converters(layout, checked=values is not None)
         super().__init__(
             arrow_schema(layout), RAW_COLUMNS, constants, converters, "attribute", types, values, _derived(layout)
@@ -152,7 +152,7 @@ def checked_values(
 
 
 def _derived(layout: RowLayout) -> Derived:
-    if "headers" not in layout:
+    if "headers" not in layout.types:
         return NOTHING_DERIVED
     from metaq_spark.columns.headers import headers_of_attributes
 
@@ -160,8 +160,8 @@ def _derived(layout: RowLayout) -> Derived:
 
 
 def _converters(layout: RowLayout, *, checked: bool) -> dict[str, Convert]:
-    converters = {} if checked else value_converters(layout.type_of("value"), layout.json)
-    if isinstance(layout.type_of("attribute"), MapType):
+    converters = {} if checked else value_converters(layout.types.get("value"), layout.json)
+    if isinstance(layout.types.get("attribute"), MapType):
         converters["attribute"] = attribute_maps
     return converters
 

@@ -33,6 +33,7 @@ class PlainDecoder:
 
     def __init__(self, maker: BatchMaker, rows_max: int, bytes_max: int) -> None:
         self._maker, self._rows_max, self._bytes_max = maker, rows_max, bytes_max
+        self._where = str(maker.source)
         self._places = [(place, name) for place, name in enumerate(RAW_COLUMNS) if name in maker.needed]
         self._counted = "value" in maker.needed
         self._rows: list[Row] = []
@@ -75,10 +76,6 @@ class PlainDecoder:
             self._rows = []
             if batch is not None:
                 yield batch
-
-    @property
-    def _where(self) -> str:
-        return str(self._maker.source)
 
     def _is_full(self, row: Row) -> bool:
         """Count the bytes of ``row``; return whether it belongs into the next batch."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from pyspark.sql.types import (
@@ -87,9 +88,10 @@ class RowLayout:
         """The columns ``names`` of ``types``, all if that is ``None``."""
         return cls(tuple((name, types[name]) for name in names or types), json or DEFAULT_RULES)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.fields)
+    @cached_property
+    def types(self) -> dict[str, DataType]:
+        """The type of each column, by its name, in order."""
+        return dict(self.fields)
 
     @property
     def schema(self) -> StructType:
@@ -100,13 +102,6 @@ class RowLayout:
     def ddl(self) -> str:
         """The columns as Spark SQL spells them."""
         return ", ".join(f"{quote(name)} {spell_type(kind)}" for name, kind in self.fields)
-
-    def type_of(self, name: str) -> DataType | None:
-        """The type of a column, ``None`` if the read does not have it."""
-        return dict(self.fields).get(name)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.names
 
     def check(self, schema: StructType) -> None:
         """Check that Spark will use the columns that the options select.

@@ -10,6 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 from pyspark.sql.types import DataType
@@ -46,7 +47,10 @@ SYSTEM_CA: Final = "system"
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions(ABC):
-    """Connection options. Times in milliseconds. A format adds the options for its brokers' addresses."""
+    """Connection options. Times in milliseconds. A format adds the options for its brokers' addresses.
+
+    What is made of options is made once, usually on the driver, and is pickled with them.
+    """
 
     streaming: bool = False
 
@@ -97,7 +101,7 @@ class ConnectionOptions(ABC):
     )
     # fmt: on
 
-    @property
+    @cached_property
     def tls(self) -> TlsSettings | None:
         """How connections are secured, ``None`` if they are not."""
         verify = self.tls_verify != "none"
@@ -107,19 +111,19 @@ class ConnectionOptions(ABC):
         full = self.tls_verify == "full"
         return TlsSettings(ca_file, self.tls_cert_file, self.tls_key_file, check_hostname=full, verify=verify)
 
-    @property
+    @cached_property
     def retry_policy(self) -> RetryPolicy:
         """Number and pauses of retries, without waiting for a restart. A broker that is known to be there, and has no
         master at the moment, is waited for as long as for an answer.
         """
         return RetryPolicy(self.retries, self.retry_interval_ms / 1000, election_s=self.request_timeout_ms / 1000)
 
-    @property
+    @cached_property
     def waiting_policy(self) -> RetryPolicy:
         """The policy for work in progress, which a broker's restart must not end."""
         return replace(self.retry_policy, wait_s=self.broker_wait_ms / 1000)
 
-    @property
+    @cached_property
     def first_policy(self) -> RetryPolicy:
         """The policy for first requests: a stream does not wait, because a wrong option would look like a restart.
 
@@ -148,7 +152,7 @@ class ConnectionOptions(ABC):
             return f"{tried}. Make space on the broker's disk"
         return f"{tried}. Start the broker; if it takes longer to come back, raise the option brokerWaitMs"
 
-    @property
+    @cached_property
     def timeouts(self) -> Timeouts:
         return Timeouts(self.connect_timeout_ms / 1000, self.request_timeout_ms / 1000)
 
@@ -323,19 +327,19 @@ class ReadOptions(ConnectionOptions):
     def row_layout(self) -> RowLayout:
         """The columns of the read."""
 
-    @property
+    @cached_property
     def selection(self) -> Selection:
         """The topics and partitions to read."""
         if self.topics is not None:
             return Named(self.topics)
         return TopicPattern(self.topic_pattern) if self.topic_pattern is not None else Assigned(self.assigned or {})
 
-    @property
+    @cached_property
     def start(self) -> Position:
         """Where to start: times go before offsets."""
         return _position(self.starting_timestamp_ms, self.starting_timestamps, self.starting_offsets)
 
-    @property
+    @cached_property
     def end(self) -> Position:
         """Where a batch stops: times go before offsets."""
         return _position(self.ending_timestamp_ms, self.ending_timestamps, self.ending_offsets)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from pyspark.sql.types import DataType, StringType
@@ -123,7 +124,7 @@ class BrokerOptions(ConnectionOptions):
     )
     # fmt: on
 
-    @property
+    @cached_property
     def places(self) -> tuple[str, ...]:
         """The user's brokers or ZooKeeper, as text."""
         return tuple(map(str, self.brokers)) if self.zookeeper is None else (str(self.zookeeper),)
@@ -153,7 +154,7 @@ class SourceOptions(BrokerOptions, ReadOptions):
     )
     # fmt: on
 
-    @property
+    @cached_property
     def row_layout(self) -> RowLayout:
         rules = json_rules(self.json_mode, self.corrupt_field)
         return _row_layout(self.columns, self.value_format, self.value_schema, rules, self.attribute_format)

@@ -100,7 +100,7 @@ class MetaQSource:
         """Return the columns of pushed filters; a condition on an attribute that is a map does not apply to
         its text.
         """
-        text = isinstance(self.options.row_layout.type_of("attribute") or StringType(), StringType)
+        text = isinstance(self.options.row_layout.types.get("attribute") or StringType(), StringType)
         return PushedColumns(_CONSTANTS, "offset", "timestamp", "attribute" if text else None, is_message_type)
 
     @cached_property

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from pyspark.sql.types import DataType
@@ -140,7 +141,7 @@ class ServerOptions(ConnectionOptions):
     )
     # fmt: on
 
-    @property
+    @cached_property
     def credentials(self) -> Credentials | None:
         if self.access_key is None or self.secret_key is None:
             return None
@@ -195,12 +196,12 @@ class SourceOptions(ServerOptions, ReadOptions):
     )
     # fmt: on
 
-    @property
+    @cached_property
     def row_layout(self) -> RowLayout:
         rules = json_rules(self.json_mode, self.corrupt_field)
         return _row_layout(self.columns, self.value_format, self.value_schema, rules)
 
-    @property
+    @cached_property
     def subscription(self) -> Subscription:
         """Which messages a broker sends."""
         return self.tags or self.sql or Subscription()

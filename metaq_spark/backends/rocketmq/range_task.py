@@ -114,7 +114,7 @@ class QueueTask:
         if options.drop_repeated_within is not None:
             self._repeated = RepeatedMessages(schema, options.drop_repeated_within)
             schema = self._repeated.schema
-        value_type = options.row_layout.type_of("value")
+        value_type = options.row_layout.types.get("value")
         maker = RecordBatchMaker(source, schema, value_type, subscription.tags, options.row_layout.json)
         self._decoder = RecordDecoder(self._queue, maker, self._report_gap)
 

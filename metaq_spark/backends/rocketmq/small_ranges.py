@@ -131,7 +131,7 @@ def _rows(
     """The rows of a range; ``None`` if a message is missing, a record is cut or damaged, or they are too large."""
     queue = ExpectedQueue(with_namespace(part.source.topic, space).encode(), part.source.partition.index)
     layout = options.row_layout
-    maker = RecordBatchMaker(part.source, arrow_schema(layout), layout.type_of("value"), json=layout.json)
+    maker = RecordBatchMaker(part.source, arrow_schema(layout), layout.types.get("value"), json=layout.json)
     measure = RecordMeasure(str(part.source), queue)
     decoder = RecordDecoder(queue, maker, lambda *_: None)
     rows: list[pa.RecordBatch] = []

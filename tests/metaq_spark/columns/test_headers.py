@@ -38,7 +38,7 @@ def test_the_pairs_of_an_attribute(plain: bool) -> None:
     rows = [row for batch in (*decoder.decode(run, 0), *decoder.flush()) for row in batch.to_pylist()]
     pairs = [header("a", b"1"), header("b", None), header("é", "ü".encode())]
     assert [row["headers"] for row in rows] == [pairs, None, [], pairs]
-    assert "headers" not in message_layout()
+    assert "headers" not in message_layout().types
 
 
 def test_the_properties_and_keys_of_rocketmq() -> None:

@@ -71,12 +71,12 @@ def table(batches: Iterable[pa.RecordBatch], layout: RowLayout) -> list[dict[str
 
 def shown(row: dict[str, object], layout: RowLayout) -> dict[str, object]:
     """What a row with all columns looks like by ``layout``."""
-    if isinstance(layout.type_of("value"), StringType):
+    if isinstance(layout.types.get("value"), StringType):
         row = row | {"value": row["value"].decode("utf-8", "replace")}
-    if layout.type_of("attribute") == ATTRIBUTE_MAP and row["attribute"] is not None:
+    if layout.types.get("attribute") == ATTRIBUTE_MAP and row["attribute"] is not None:
         pairs = dict((*task_range.split("=", 1), None)[:2] for task_range in row["attribute"].split(";") if task_range)
         row = row | {"attribute": list(pairs.items())}
-    return {name: row[name] for name in layout.names}
+    return {name: row[name] for name in layout.types}
 
 
 @given(messages, layouts, types, st.integers(1, 9), st.integers(1, 300))
@@ -149,7 +149,7 @@ def test_damage_is_found_whatever_is_read_and_the_rows_around_it_survive(
     rest = 100 + len(good) + len(bad)
     rows = table([*decoder.decode(more, rest), *decoder.flush()], layout)
     assert len(rows) == 2
-    if "offset" in layout:
+    if "offset" in layout.types:
         assert [row["offset"] for row in rows] == [100, rest]
 
 

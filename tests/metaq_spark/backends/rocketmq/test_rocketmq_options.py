@@ -60,7 +60,7 @@ def test_queues_are_named_by_broker_and_number() -> None:
 
 
 def test_columns_are_chosen() -> None:
-    assert source_layout(READ_ALL).names == tuple(RECORD_COLUMNS)
+    assert tuple(source_layout(READ_ALL).types) == tuple(RECORD_COLUMNS)
     assert source_layout(READ_ALL | {"columns": "value, TAGS"}).ddl == "`value` binary, `tags` string"
     assert source_layout(READ_ALL | {"columns": "value", "valueFormat": "string"}).ddl == "`value` string"
 
