@@ -317,14 +317,11 @@ class Source(Protocol):
 
     # ---- fetch, in the tasks
 
-    def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a range, in order, as batches of the selected columns.
+    def read(self, parts: Sequence[InputPartition]) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of ranges, in order, as batches of the selected columns.
 
         Raises:
-            DataLoss: Messages of the range are deleted and the option ``failOnDataLoss`` is true.
+            DataLoss: Messages of a range are deleted and the option ``failOnDataLoss`` is true.
             CorruptFrame: A message is damaged and the option ``onCorrupt`` is ``fail``.
             ReadFailed: The broker could not be asked, even after retries, or refused.
         """
-
-    def read_together(self, parts: Sequence[InputPartition]) -> Mapping[InputPartition, Sequence[pa.RecordBatch]]:
-        """Return the rows of the ``parts`` that were read intact in one round trip; the others are left to ``read``."""

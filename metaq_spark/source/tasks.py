@@ -85,20 +85,18 @@ def read_task(task: InputPartition | None, source: Source) -> Iterator[pa.Record
     freeze_modules()
     if task is None or type(task) is InputPartition:  # a placeholder: nothing is to be read; ``None`` before Spark 4.2
         return iter(())
-    return _read_group(task.parts, source) if isinstance(task, RangeGroup) else source.read(task)
+    return _joined(source.read(task.parts)) if isinstance(task, RangeGroup) else source.read((task,))
 
 
-def _read_group(parts: Sequence[InputPartition], source: Source) -> Iterator[pa.RecordBatch]:
-    together = source.read_together(parts)
+def _joined(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     batches: list[pa.RecordBatch] = []
     size = 0
-    for part in parts:
-        for batch in together[part] if part in together else source.read(part):
-            batches.append(batch)
-            size += batch.nbytes
-            if size >= GROUP_BYTES_MAX:
-                yield from _combined(batches)
-                batches, size = [], 0
+    for batch in rows:
+        batches.append(batch)
+        size += batch.nbytes
+        if size >= GROUP_BYTES_MAX:
+            yield from _combined(batches)
+            batches, size = [], 0
     yield from _combined(batches)
 
 

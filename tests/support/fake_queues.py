@@ -193,7 +193,7 @@ class FakeSource:
         self.queues, self.options, self.clock = queues, options, clock
         self.cluster = FakeCluster(queues)
         self.groups: CommittedOffsets | None = None if options.group is None else FakeGroups(queues)
-        self.together = 0
+        self.reads = 0
 
     @property
     def pushed_columns(self) -> PushedColumns:
@@ -216,14 +216,11 @@ class FakeSource:
     def with_types(self, types: tuple[str, ...]) -> FakeSource:
         return self
 
-    def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(part, FakePart)
-        start = max(part.offsets.start, self.queues.starts[part.where])
-        values = self.queues.messages[part.where][start : part.offsets.end]
-        columns: list[Any] = [pa.array([str(part.where.partition)] * len(values)), pa.array(values, pa.binary())]
-        yield pa.RecordBatch.from_arrays(columns, names=["queue", "value"])
-
-    def read_together(self, parts: Sequence[InputPartition]) -> Mapping[InputPartition, Sequence[pa.RecordBatch]]:
-        """See ``Source``; all but the last part."""
-        self.together += 1
-        return {part: list(self.read(part)) for part in parts[:-1]}
+    def read(self, parts: Sequence[InputPartition]) -> Iterator[pa.RecordBatch]:
+        self.reads += 1
+        for part in parts:
+            assert isinstance(part, FakePart)
+            start = max(part.offsets.start, self.queues.starts[part.where])
+            values = self.queues.messages[part.where][start : part.offsets.end]
+            columns: list[Any] = [pa.array([str(part.where.partition)] * len(values)), pa.array(values, pa.binary())]
+            yield pa.RecordBatch.from_arrays(columns, names=["queue", "value"])

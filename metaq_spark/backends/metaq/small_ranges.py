@@ -1,4 +1,4 @@
-"""Reads the small ranges of one task in one round trip to each broker, instead of two for each range.
+"""Reads the small ranges of a task in one round trip to each broker, instead of two for each range.
 
 A reply is used only if the range is intact: of the same incarnation, with every requested byte, in whole frames with
 the right checksums. After any other reply (short, refused, moved or damaged bytes, a broker that is away) the range is
@@ -19,13 +19,13 @@ from metaq.protocols.text.commands import Get, GetOffset, Reply
 from metaq_spark.backends.metaq.cluster import pool_with
 from metaq_spark.backends.metaq.options import SourceOptions
 from metaq_spark.backends.metaq.partition_reader import RangePartition
-from metaq_spark.columns.decode import RunDecoder
+from metaq_spark.columns.decode import BYTES_MAX, RunDecoder
 
 
 def read_small(
     parts: Sequence[RangePartition], options: SourceOptions, pool: SessionPool | None
 ) -> dict[RangePartition, list[pa.RecordBatch]]:
-    """Return the rows of the ``parts`` that were read intact.
+    """Return the rows of the ``parts`` that were read intact; without those above a request or a batch of rows.
 
     Empty with the option ``messageTypes``, where the broker filters messages, and with ``pushFilters``, where ranges
     end in the middle of messages.
@@ -34,7 +34,7 @@ def read_small(
         return {}
     pool = pool or pool_with(options.timeouts, options.tls)
     found: dict[RangePartition, list[pa.RecordBatch]] = {}
-    for asked in conversations(parts, options.fetch_bytes):
+    for asked in conversations(parts, min(options.fetch_bytes, BYTES_MAX)):
         for part, run in _fetched(asked, pool).items():
             rows = _rows(part, run, options)
             if rows is not None:
@@ -98,7 +98,7 @@ def _run(session: Session, get: Get, reply: Reply) -> Run | None:
 
 def _rows(part: RangePartition, run: Run, options: SourceOptions) -> list[pa.RecordBatch] | None:
     """Return the rows of a range; ``None`` if one of its frames is cut or damaged."""
-    decoder = RunDecoder(part.source, layout=options.row_layout)
+    decoder = RunDecoder(part.source, layout=options.row_layout, end=part.offsets.end)
     try:
         return [*decoder.decode(run.data, run.offset), *decoder.flush()]
     except CorruptFrame:

@@ -10,11 +10,11 @@ partition of a new topic looks the same, and a stream reads it from its start wh
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -132,15 +132,13 @@ class MetaQSource:
     def with_types(self, types: tuple[str, ...]) -> MetaQSource:
         return MetaQSource(replace(self.options, message_types=types), self._pool, self.clock, self.groups)
 
-    def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(part, RangePartition)
-        return read_partition(part, self.options, self._pool)
-
-    def read_together(self, parts: Sequence[InputPartition]) -> Mapping[InputPartition, Sequence[pa.RecordBatch]]:
+    def read(self, parts: Sequence[InputPartition]) -> Iterator[pa.RecordBatch]:
         from metaq_spark.backends.metaq.small_ranges import read_small  # with the decoder, which only tasks need
 
-        own = [part for part in parts if isinstance(part, RangePartition)]
-        return dict(read_small(own, self.options, self._pool).items())
+        own = cast(Sequence[RangePartition], parts)
+        intact = read_small(own, self.options, self._pool)
+        for part in own:
+            yield from intact[part] if part in intact else read_partition(part, self.options, self._pool)
 
 
 _log = logging.getLogger(__name__)

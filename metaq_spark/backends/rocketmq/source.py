@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -124,14 +124,13 @@ class RocketMQSource:
         options = replace(self.options, tags=Subscription(" || ".join(types)))
         return RocketMQSource(options, self._pool, self._directory, self.clock)
 
-    def read(self, part: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(part, QueuePartition)
-        return read_queue(part, self.options, self._pool, self._directory)
-
-    def read_together(self, parts: Sequence[InputPartition]) -> Mapping[InputPartition, Sequence[pa.RecordBatch]]:
+    def read(self, parts: Sequence[InputPartition]) -> Iterator[pa.RecordBatch]:
         if self._pool is None or self._directory is None:
             pool, directory = connections_of(self.options)
         else:
             pool, directory = self._pool, self._directory
-        own = [part for part in parts if isinstance(part, QueuePartition)]
-        return dict(read_small(own, self.options, pool, directory).items())
+        own = cast(Sequence[QueuePartition], parts)
+        # A single queue is read with one round trip anyway, and as frames from the bundled broker.
+        intact = read_small(own, self.options, pool, directory) if len(own) > 1 else {}
+        for part in own:
+            yield from intact[part] if part in intact else read_queue(part, self.options, pool, directory)

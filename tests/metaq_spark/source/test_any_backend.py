@@ -140,7 +140,7 @@ def test_small_ranges_are_read_together_in_one_batch_of_rows() -> None:
     assert isinstance(task, RangeGroup)
     (batch,) = query.reader.read(pickle.loads(pickle.dumps(task)))
     assert batch["queue"].to_pylist() == ["broker-a:0"] * 10 + ["broker-a:3"] * 4 + ["rack:1:b.c-d_e:2"]
-    assert query.source.together == 1
+    assert query.source.reads == 1
 
 
 @pytest.mark.parametrize(
