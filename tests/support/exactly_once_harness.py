@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from fix_broker import RunningBroker, StartBroker, free_port, run_broker_command, write_ini
@@ -145,9 +145,11 @@ class Harness:
     def coordinator(self) -> Coordinator:
         return Coordinator(self.addresses, self.sessions)
 
-    def driver(self) -> Conversation:
+    @contextmanager
+    def driver(self) -> Iterator[Conversation]:
         """The single steps of a driver."""
-        return Conversation(self.addresses, self.sessions)
+        with ExitStack() as leases:
+            yield Conversation(self.addresses, self.sessions, leases)
 
     # ---- what is there
 

@@ -285,22 +285,31 @@ class RetryingSessions:
         policy: RetryPolicy | None = None,
     ) -> None:
         self.pool = pool or pool_with(options.timeouts, options.tls)
-        directory_of(options, self.pool)  # a task's pool has asked nobody yet, and its broker may be away
-        self.policy = policy or options.waiting_policy
-        self.found_by = options.found_by
-        self.clock = clock
+        self.policy, self.clock = policy or options.waiting_policy, clock
         self._options = options
+        # A task's pool has asked nobody yet, and its broker may be away: the pool needs to know who else to ask.
+        if options.zookeeper is None:
+            self.pool.members.name(options.brokers)
+        else:
+            _in_zookeeper(options, self.pool)
+
+    @property
+    def found_by(self) -> str:
+        """How the options find the brokers, for messages."""
+        return self._options.found_by
 
     def ask(self, session: Session, question: Callable[[Session], T]) -> T:
         """Return the answer to a question over a leased session, which is reconnected as often as the policy allows."""
         return persist_over(session, lambda: question(session), self.policy, self.clock)
 
     @contextmanager
-    def lease(self, address: Address, broker_id: int | None = None, *, to_write: bool = False) -> Iterator[Session]:
+    def lease(
+        self, address: Address, broker_id: int | None = None, *, to_write: bool = False, retried: bool = True
+    ) -> Iterator[Session]:
         """Lease an open session for a ``with`` block, as ``SessionPool.lease``.
 
         Where the options name ZooKeeper, the broker with this id is also found at another address, by this session too
-        when it reconnects: its master with ``to_write``.
+        when it reconnects: its master with ``to_write``. Not ``retried``: the caller repeats more than this step.
 
         Raises:
             ConnectionFailed, DeadlineExceeded: No connection, even after retries.
@@ -315,10 +324,12 @@ class RetryingSessions:
                 try:
                     return stack.enter_context(self.pool.lease(at))
                 except MetaqError:
-                    at = at if locate is None else locate(at)
-                    raise
+                    failed, at = at, at if locate is None else locate(at)
+                    if at == failed:
+                        raise
+                return stack.enter_context(self.pool.lease(at))
 
-            session = persist(enter, self.policy, self.clock)
+            session = persist(enter, self.policy, self.clock) if retried else enter()
             session.locate = locate
             try:
                 yield session

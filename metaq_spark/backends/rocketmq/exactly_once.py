@@ -31,7 +31,7 @@ from metaq.model import Partition, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, wall_clock_ms
 from metaq.net.retry import RetryPolicy, persist
 from metaq_spark.backends.metaq.cluster import RetryingSessions
-from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, abort_write, commit
+from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, abort_write, commit_batch
 from metaq_spark.backends.metaq.exactly_once.contents import Count
 from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan, plan_transaction
 from metaq_spark.backends.metaq.exactly_once.task import begin_attempt
@@ -152,7 +152,7 @@ class BundledTransaction:
         return ask_broker(directory, pool, name, topic, self._options.waiting_policy)
 
     def commit(self, messages: Messages, batch_id: int | None) -> None:
-        """Commit the batch; a broker that has left the route is waited for. Raises as ``commit_stream``."""
+        """Commit the batch; a broker that has left the route is waited for. Raises as ``commit_batch``."""
 
         asked: set[int] = set()
 
@@ -162,7 +162,7 @@ class BundledTransaction:
                 if left := sorted(asked - set(found.plan.participants)):  # it may have decided the batch just now
                     raise ParticipantMissing(left[0], found.options.found_by)
                 asked.update(found.plan.participants)
-                commit(found.plan, messages, batch_id, RetryingSessions(found.options))
+                commit_batch(found.plan, messages, batch_id, RetryingSessions(found.options))
             except ParticipantMissing as missing:
                 self._connections()[1].invalidate()
                 again = _NotListed(missing)

@@ -6,7 +6,6 @@ Source: docs/transactions.md, "Exactly once".
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import WriterCommitMessage
@@ -42,19 +41,12 @@ class WrittenMessages(WriterCommitMessage):
     run: str = ""
 
 
-def commit(plan: TransactionPlan, messages: Messages, batch_id: int | None, sessions: RetryingSessions) -> None:
-    """Finish a micro-batch, or a batch write where ``batch_id`` is ``None``. Raises as ``commit_stream``."""
-    if batch_id is None:
-        commit_write(plan, messages, sessions)
-    else:
-        commit_stream(plan, messages, batch_id, sessions)
+def commit_batch(plan: TransactionPlan, messages: Messages, batch_id: int | None, sessions: RetryingSessions) -> None:
+    """Finish micro-batch ``batch_id``, or a batch write where that is ``None``.
 
-
-def commit_stream(plan: TransactionPlan, messages: Messages, batch_id: int, sessions: RetryingSessions) -> None:
-    """Finish a micro-batch. Spark passes only its id to the driver; the messages contain the query's name.
-
-    A micro-batch without rows is decided, too: that cleans up after its earlier runs, and leaves no gap in the brokers'
-    history. Spark runs a task even for an empty micro-batch, so every micro-batch has a message.
+    Spark passes only the id of a micro-batch to the driver; the messages contain the query's name. A micro-batch
+    without rows is decided, too: that cleans up after its earlier runs, and leaves no gap in the brokers' history.
+    Spark runs a task even for an empty micro-batch, so every micro-batch has a message.
 
     Raises:
         BatchSuperseded: Another run of the query has continued.
@@ -63,26 +55,16 @@ def commit_stream(plan: TransactionPlan, messages: Messages, batch_id: int, sess
         MetaqError: A broker refused or could not be reached, even after retries. The next run finishes the batch.
     """
     reported = [message for message in messages if isinstance(message, WrittenMessages)]
-    for batch in {message.batch for message in reported if message.batch is not None}:
-        if batch.batch_id != batch_id:
-            raise ExactlyOnceError(f"Spark commits batch {batch_id}, but its tasks wrote {batch}")
-        _finish(plan, batch, messages, sessions)
-
-
-def commit_write(plan: TransactionPlan, messages: Messages, sessions: RetryingSessions) -> None:
-    """Finish a batch write. Raises as ``commit_stream``."""
-    assert plan.batch is not None
-    coordinator = _finish(plan, plan.batch, messages, sessions)
-    if plan.single:
-        coordinator.end(plan.batch)
-
-
-def _finish(plan: TransactionPlan, batch: BatchName, messages: Messages, sessions: RetryingSessions) -> Coordinator:
     coordinator = Coordinator(plan.participants, sessions, accept_repeated=plan.accept_repeated, gaps=plan.gaps)
-    reported = [message for message in messages if isinstance(message, WrittenMessages)]
-    run = reported[0].run if reported else ""
-    coordinator.finish(batch, _branches(messages), Contents.of((message.counts for message in reported), run))
-    return coordinator
+    branches = [key for message in reported for key in message.branches]  # those of a task are in order
+    named = {message.batch for message in reported if message.batch is not None}
+    for batch in named if plan.batch is None else {plan.batch}:
+        if batch_id is not None and batch.batch_id != batch_id:
+            raise ExactlyOnceError(f"Spark commits batch {batch_id}, but its tasks wrote {batch}")
+        run = reported[0].run if reported else ""
+        coordinator.finish(batch, branches, Contents.of((message.counts for message in reported), run))
+        if plan.single:
+            coordinator.end(batch)
 
 
 def abort_write(plan: TransactionPlan, sessions: RetryingSessions) -> None:
@@ -105,11 +87,6 @@ def abort_write(plan: TransactionPlan, sessions: RetryingSessions) -> None:
     coordinator.end(plan.batch)
 
 
-def _branches(messages: Iterable[WriterCommitMessage | None]) -> list[Xid]:
-    """Return all branches; the branches of a task are in order."""
-    return [key for message in messages if isinstance(message, WrittenMessages) for key in message.branches]
-
-
 class MetaQTransaction:
     """Implements ``SinkTransaction`` for a write with ``options``; made on the driver."""
 
@@ -130,8 +107,8 @@ class MetaQTransaction:
         return plan_transaction(self._options, self._streaming, RetryingSessions(self._options, policy=policy))
 
     def commit(self, messages: Messages, batch_id: int | None) -> None:
-        """Raises as ``commit_stream``."""
-        commit(self.plan(begun=True), messages, batch_id, RetryingSessions(self._options))
+        """See ``commit_batch``."""
+        commit_batch(self.plan(begun=True), messages, batch_id, RetryingSessions(self._options))
 
     def abort(self) -> None:
         abort_write(self.plan(begun=True), RetryingSessions(self._options))

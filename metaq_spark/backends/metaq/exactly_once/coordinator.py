@@ -119,7 +119,8 @@ class Coordinator:
         except BatchSuperseded:
             self._roll_back(branches)
             raise
-        if contents is not None:
+        is_own = bool(branches) and decided.branches == tuple(branches)  # no other attempt has their keys
+        if contents is not None and not is_own:
             _check_repetition(batch, contents, decided.contents, accepted=self._accept_repeated)
         return decided
 
@@ -156,31 +157,26 @@ class Coordinator:
 
     def _persist(self, steps: Callable[[Conversation], _T]) -> _T:
         def converse() -> _T:
-            with Conversation(self._participants, self._sessions) as conversation:
-                return steps(conversation)
+            with ExitStack() as leases:
+                return steps(Conversation(self._participants, self._sessions, leases))
 
         return persist(converse, self._sessions.policy, self._sessions.clock)
 
 
 class Conversation:
-    """The steps, over one connection to each broker. A context manager; unusable after an error."""
+    """The steps, over one connection to each broker, until ``leases`` ends; unusable after an error.
 
-    def __init__(self, participants: Participants, sessions: RetryingSessions) -> None:
-        self._participants, self._sessions = participants, sessions
-        self._leases = ExitStack()
+    Raises:
+        ConnectionFailed, DeadlineExceeded: A broker is away. Connecting is not retried: all steps are.
+    """
+
+    def __init__(self, participants: Participants, sessions: RetryingSessions, leases: ExitStack) -> None:
+        self._sessions = sessions
         self._brokers: dict[int, TransactionSteps] = {}
         self._decider: int | None = None
-
-    def __enter__(self) -> Conversation:
-        with ExitStack() as leases:
-            for broker_id, address in sorted(self._participants.items()):
-                session = leases.enter_context(self._sessions.lease(address, broker_id, to_write=True))
-                self._brokers[broker_id] = TransactionSteps(session)
-            self._leases = leases.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._leases.__exit__(*error)  # type: ignore[arg-type]
+        for broker_id, address in sorted(participants.items()):
+            session = leases.enter_context(sessions.lease(address, broker_id, to_write=True, retried=False))
+            self._brokers[broker_id] = TransactionSteps(session)
 
     def known(self, batch: BatchName, branches: Sequence[Xid]) -> Known:
         """Return the newest decision of the query that each broker knows.
@@ -235,7 +231,7 @@ class Conversation:
     def commit(self, batch: BatchName, decided: DecidedBatch) -> None:
         """Commit decided branches on all brokers; returns when their messages can be read."""
         places = self._places(decided.branches)
-        refused = self._share(batch, decided)
+        refused = self._share(batch, decided) if len(self._brokers) > 1 else None
         missing: dict[int, list[Xid]] = {}
         for broker_id, posted, error in self._all("COMMIT_TWO_PHASE", places):
             if error is None or error.xa_code == COMMITTED_BY_HAND:
@@ -273,7 +269,8 @@ class Conversation:
             number: superseded(self._brokers[number].read_keys(text), decided, counting)
             for number, text in self._ask_all("RECOVER", decided.query).items()
         }
-        self.roll_back(left)
+        if any(left.values()):
+            self.roll_back(left)
 
     def roll_back(self, places: dict[int, list[Xid]]) -> None:
         """Roll back branches that no decision lists, by broker id."""

@@ -64,12 +64,16 @@ def find_gap(batch: BatchName, known: Known) -> Gap | None:
         return Gap(tuple(sorted(known)), newest, batch.batch_id - 1)
     if newest is None or newest > batch.batch_id:
         return None
-    before = _took_part(known, newest)
     repeated = newest == batch.batch_id
-    lasts = {number: _batch_of(known[number]) for number in before if number in known}
-    behind = {
-        number: last for number, last in lasts.items() if last != newest and not (repeated and last == before[number])
-    }
+    lasts = {number: None if one is None else one.batch_id for number, one in known.items()}
+    behind = {number: last for number, last in lasts.items() if last != newest}
+    if behind:
+        before = _took_part(known, newest)
+        behind = {
+            number: last
+            for number, last in behind.items()
+            if number in before and not (repeated and last == before[number])
+        }
     if not behind:
         return None
     oldest = min(behind.values(), key=lambda last: -1 if last is None else last)
@@ -111,10 +115,6 @@ def _contents(known: Known, newest: int) -> Contents | None:
         return Contents.from_json(said)
     except ValueError:
         return None
-
-
-def _batch_of(decision: LastDecision | None) -> int | None:
-    return None if decision is None else decision.batch_id
 
 
 @dataclass(frozen=True, slots=True)

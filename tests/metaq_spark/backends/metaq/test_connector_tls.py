@@ -16,7 +16,7 @@ from metaq.net.tls import TlsSettings
 from metaq.net.transport import DEFAULT_TIMEOUTS
 from metaq_spark.backends.metaq.cluster import RetryingSessions, pool_with
 from metaq_spark.backends.metaq.exactly_once.branches import BranchLimits
-from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, commit_stream
+from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, commit_batch
 from metaq_spark.backends.metaq.exactly_once.contents import Count
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
 from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan
@@ -105,7 +105,7 @@ def test_batches_are_written_exactly_once_with_a_certificate(tmp_path: Path, cer
         block, count = encode_block([Message(b"%d" % number)])
         task.put(where, broker.address, EncodedBlock(block, count, of_block(block)))
         written = WrittenMessages(1, 0, batch, task.finish(), {where: Count(1, number)})
-        commit_stream(TransactionPlan({0: broker.address}), [written], number, sessions)
+        commit_batch(TransactionPlan({0: broker.address}), [written], number, sessions)
 
     for number in (0, 1, 1, 2):  # a batch is repeated
         write(number, tls)

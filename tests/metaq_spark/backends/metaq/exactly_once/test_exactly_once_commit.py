@@ -14,7 +14,7 @@ from fix_broker import StartBroker, wait_until
 from metaq.backends.metaq.transactions import DecidedBatch, TransactionSteps
 from metaq.errors import MetaqError, TransactionError
 from metaq_spark.backends.metaq.exactly_once.branches import BranchLimits
-from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, abort_write, commit_write
+from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, abort_write, commit_batch
 from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName, branch_name, single_write
 from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan, plan_transaction
@@ -322,7 +322,7 @@ def test_a_single_write_leaves_no_decision(harness: Harness) -> None:
     assert plan.batch is not None
     branches = harness.write(plan.batch)
     harness.write(plan.batch)
-    commit_write(plan, [WrittenMessages(2, 50, plan.batch, tuple(branches))], harness.sessions)
+    commit_batch(plan, [WrittenMessages(2, 50, plan.batch, tuple(branches))], None, harness.sessions)
     assert (harness.everything(), harness.prepared()) == ([["0/0"]] * 2, NOTHING_LEFT)
     assert harness.decided(plan.batch.query) == {4: None, 7: None}
 
@@ -362,7 +362,7 @@ def test_a_named_write_finishes_the_version_before_it(harness: Harness) -> None:
         driver.decide(third, branches)
     plan = plan_transaction(options, streaming=False, sessions=harness.sessions)
     assert (plan.batch, plan.written) == (fourth, False)
-    commit_write(plan, [WrittenMessages(2, 50, fourth, tuple(harness.write(fourth)))], harness.sessions)
+    commit_batch(plan, [WrittenMessages(2, 50, fourth, tuple(harness.write(fourth)))], None, harness.sessions)
     assert (harness.everything(), harness.prepared()) == ([["3/0", "4/0"]] * 2, NOTHING_LEFT)
     assert plan_transaction(options, streaming=False, sessions=harness.sessions).written
     with pytest.raises(BatchSuperseded, match="txnVersion 2 of txnAppId orders is refused: txnVersion 4 of"):

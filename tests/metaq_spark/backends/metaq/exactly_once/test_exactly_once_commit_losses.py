@@ -12,7 +12,7 @@ from fix_broker import StartBroker, wait_until
 
 from metaq.backends.metaq.transactions import DecidedBatch
 from metaq.model import Partition, TopicPartition, Xid
-from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, commit_stream, commit_write
+from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, commit_batch
 from metaq_spark.backends.metaq.exactly_once.contents import Contents, Count
 from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
@@ -125,7 +125,7 @@ def commit(harness: Harness, number: int, topic_rows: dict[str, str], *, run: st
         counts[TopicPartition(TOPIC, Partition.parse(place))] = Count(1, hash(payload) & 0xFFFF)
     message = WrittenMessages(len(counts), 0, batch, task.finish(), counts, run)
     plan = TransactionPlan(harness.addresses, accept_repeated=accept)
-    commit_stream(plan, [message], number, harness.sessions)
+    commit_batch(plan, [message], number, harness.sessions)
 
 
 def test_a_checkpoint_one_batch_behind(harness: Harness) -> None:
@@ -204,4 +204,4 @@ def test_a_named_write_under_the_version_of_one_without_rows(harness: Harness) -
         counts = {TopicPartition(TOPIC, Partition(4, 0)): Count(rows, 0xABC)} if rows else {}
         message = WrittenMessages(rows, 0, plan.batch, (), counts)
         with pytest.raises(BatchConflict, match="a new txnVersion") if refused else nullcontext():
-            commit_write(plan, [message], harness.sessions)
+            commit_batch(plan, [message], None, harness.sessions)

@@ -11,7 +11,7 @@ from exactly_once_harness import QUERY, TOPIC, Harness
 from fix_broker import StartBroker
 
 from metaq.model import Partition, TopicPartition
-from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, commit_stream, commit_write
+from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, commit_batch
 from metaq_spark.backends.metaq.exactly_once.contents import Contents, Count
 from metaq_spark.backends.metaq.exactly_once.history import GapRule
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName, named_write
@@ -41,10 +41,7 @@ def write(
     counts = {where: Count(1, batch.batch_id) for where in places}
     message = WrittenMessages(len(places), 0, batch, task.finish(), counts, run)
     plan = TransactionPlan(harness.addresses, None if batch.in_a_stream else batch, gaps=gaps)
-    if batch.in_a_stream:
-        commit_stream(plan, [message], batch.batch_id, harness.sessions)
-    else:
-        commit_write(plan, [message], harness.sessions)
+    commit_batch(plan, [message], batch.batch_id if batch.in_a_stream else None, harness.sessions)
 
 
 def decide_alone(harness: Harness, batch: BatchName) -> None:

@@ -12,7 +12,7 @@ from fix_broker import StartBroker
 from promoted_pair import PromotedPair
 
 from metaq.model import Partition, TopicPartition
-from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, commit_stream
+from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, commit_batch
 from metaq_spark.backends.metaq.exactly_once.contents import Count
 from metaq_spark.backends.metaq.exactly_once.history import NO_GAPS, GapRule
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
@@ -43,7 +43,7 @@ def stream(harness: Harness, *numbers: int, gaps: GapRule = NO_GAPS) -> None:
         task = harness.task(batch)
         harness.put(task, "4-0", str(number))
         written = WrittenMessages(1, 0, batch, task.finish(), {FIRST: Count(1, number)})
-        commit_stream(TransactionPlan(harness.addresses, gaps=gaps), [written], number, harness.sessions)
+        commit_batch(TransactionPlan(harness.addresses, gaps=gaps), [written], number, harness.sessions)
 
 
 def test_the_query_stops_and_no_row_is_there_twice(pair: PromotedPair, harness: Harness) -> None:
