@@ -1,4 +1,4 @@
-"""Counts the functions of this project, and their files, that a request passes through on five ways.
+"""Counts the functions of this project, and their files, that a request passes through on each of the ways below.
 
 python benchmarks/hops.py [--root DIR] [--list WAY] [--json FILE]
 
@@ -217,9 +217,9 @@ def rocketmq_send(broker: CountingBroker) -> list[Name]:
         return lowest(lambda: broker.count(send))
 
 
-def reads(address: str, recorder: Recorder) -> list[Name]:
+def reads(address: str, recorder: Recorder, **options: str) -> list[Name]:
     """Count the task of a batch read: one partition's range to rows, over the network, in the worker's process."""
-    source = _source({"brokers": address, "subscribe": TOPIC})
+    source = _source({"brokers": address, "subscribe": TOPIC, **options})
     reader = source.reader(_columns(source.schema()))
     [partition] = reader.partitions()
 
@@ -304,6 +304,7 @@ def main() -> None:
         found["RocketMQ send to acknowledgement"] = rocketmq_send(broker)
         recorder = Recorder(root)
         found["byte range to rows, in the worker"] = reads(address, recorder)
+        found["byte range above a request to rows, in the worker"] = reads(address, recorder, fetchBytes="65536")
         found["exactly-once commit, in the driver"] = exactly_once(address, recorder)
     print("| way | functions | files | calls |\n|---|---|---|---|")
     for way, calls in found.items():

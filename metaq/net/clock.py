@@ -19,11 +19,8 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clock."""
 
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+    monotonic = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
 
 
 SYSTEM_CLOCK: Final[Clock] = SystemClock()

@@ -131,8 +131,7 @@ class RangeReader:
             raise ValueError(f"fetch_bytes={fetch_bytes}: expected 1..{REPLY_BYTES_MAX}")
         if not 1 <= prefetch <= OUTSTANDING_MAX:
             raise ValueError(f"prefetch={prefetch}: expected 1..{OUTSTANDING_MAX}")
-        self._session, self._attempts = session, Attempts(policy, session.clock)
-        self._where = f"{source.topic} partition {source.index} of broker {session.address}"
+        self._session, self._source, self._attempts = session, source, Attempts(policy, session.clock)
         self._slices = Slices(session, source, offset_range.start, fetch_bytes, prefetch)
         self._end = self._horizon = offset_range.end
         self._position = offset_range.start
@@ -228,6 +227,10 @@ class RangeReader:
                     raise DataMissing(self._where, offset, self._end, text)
                 case AtEnd():
                     raise self._corrupt("its length reaches past the end of the partition")
+
+    @property
+    def _where(self) -> str:
+        return f"{self._source.topic} partition {self._source.index} of broker {self._session.address}"
 
     def _corrupt(self, reason: str) -> CorruptFrame:
         return CorruptFrame(self._where, self._position, reason)

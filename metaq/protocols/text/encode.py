@@ -250,7 +250,7 @@ def _name(what: str, text: str) -> bytes:
         token = text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"{what} {text[:80]!r} cannot be written as UTF-8: {error.reason}") from None
-    if not token or len(token) > TOKEN_BYTES_MAX or any(byte in token for byte in (b" ", b"\r", b"\n")):
+    if not token or len(token) > TOKEN_BYTES_MAX or b" " in token or b"\r" in token or b"\n" in token:
         raise ValueError(f"{what} {text[:80]!r}: expected 1..{TOKEN_BYTES_MAX} bytes without space, CR and LF")
     return token
 

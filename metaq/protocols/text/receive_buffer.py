@@ -64,6 +64,9 @@ class Inbox:
         """
         end = self.data.find(CRLF, self.pos)
         if end < 0:
+            if self.pos == len(self.data) and not self._chunks:  # the usual case: nothing has arrived
+                self.data, self.pos = b"", 0
+                return None
             self._set_rest_aside()
             arrived = self._line_end_arrived()
             if not arrived:

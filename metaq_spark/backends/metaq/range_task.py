@@ -63,6 +63,7 @@ class RangeTask:
         handler: DamageHandler,
     ) -> None:
         self._session, self._source, self._incarnation, self._options = session, source, incarnation, options
+        self._topic_and_index = source.topic, source.partition.index
         self._handler = handler
         self.position, self._end = offsets.start, offsets.end
         self._policy = options.waiting_policy
@@ -187,10 +188,6 @@ class RangeTask:
 
     def _first_offset(self) -> int:
         return lookup(self._session, *self._topic_and_index, 0, "segment")
-
-    @property
-    def _topic_and_index(self) -> tuple[str, int]:
-        return self._source.topic, self._source.partition.index
 
     def _ask(self, question: Callable[[], T]) -> T:
         """The answer, over as many connections as the options allow."""

@@ -15,7 +15,7 @@ from metaq.backends.metaq.fetch import GROUP, Run, read_outcome
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.session import Session, call_all
 from metaq.errors import BrokerError, CorruptFrame, MetaqError
-from metaq.protocols.text.commands import Get, GetOffset, Reply
+from metaq.protocols.text.commands import Command, Get, GetOffset, Reply
 from metaq_spark.backends.metaq.cluster import pool_with
 from metaq_spark.backends.metaq.options import SourceOptions
 from metaq_spark.backends.metaq.partition_reader import RangePartition
@@ -60,35 +60,30 @@ def conversations(parts: Sequence[RangePartition], bytes_max: int) -> Iterator[l
 
 def _fetched(asked: Sequence[RangePartition], pool: SessionPool) -> dict[RangePartition, Run]:
     """Return the intact data that the broker of these parts sent."""
-    gets = [_get(part) for part in asked]
-    # Requested after the bytes: if the incarnation is still the planned one, it was so before, too.
-    named = [part for part in asked if part.incarnation is not None]
+    commands: list[Get | GetOffset] = []
+    for part in asked:
+        topic, index = part.source.topic, part.source.partition.index
+        commands.append(Get(topic, GROUP, index, part.offsets.start, len(part.offsets), 0))
+        if part.incarnation is not None:  # asked for behind the bytes: if it is the planned one, it was so before, too
+            commands.append(GetOffset(topic, GROUP, index, 0, 0, "incarnation"))
+    found: dict[RangePartition, Run] = {}
     try:
         with pool.lease(asked[0].address) as session:
-            replies = call_all(session, [*gets, *map(_incarnation_query, named)])
-            changed = {part for part, reply in zip(named, replies[len(gets) :], strict=True) if not _same(part, reply)}
-            runs = [_run(session, get, reply) for get, reply in zip(gets, replies[: len(gets)], strict=True)]
+            answers = iter(zip(commands, call_all(session, commands), strict=True))
+            for part in asked:
+                run = _run(session, *next(answers))
+                # A broker without the extension answers with an offset instead, which is no incarnation either.
+                same = part.incarnation is None or getattr(next(answers)[1], "text", None) == part.incarnation
+                if run is not None and same:
+                    found[part] = run
     except MetaqError:
         return {}
-    return {part: run for part, run in zip(asked, runs, strict=True) if run is not None and part not in changed}
+    return found
 
 
-def _get(part: RangePartition) -> Get:
-    offsets = part.offsets
-    return Get(part.source.topic, GROUP, part.source.partition.index, offsets.start, len(offsets), 0)
-
-
-def _incarnation_query(part: RangePartition) -> GetOffset:
-    return GetOffset(part.source.topic, GROUP, part.source.partition.index, 0, 0, "incarnation")
-
-
-def _same(part: RangePartition, reply: Reply) -> bool:
-    # A broker without the extension answers with an offset instead, which is no incarnation either.
-    return getattr(reply, "text", None) == part.incarnation
-
-
-def _run(session: Session, get: Get, reply: Reply) -> Run | None:
+def _run(session: Session, get: Command, reply: Reply) -> Run | None:
     """Return all requested bytes, or ``None``."""
+    assert isinstance(get, Get)
     try:
         outcome = read_outcome(session, get, reply)
     except BrokerError:

@@ -57,8 +57,8 @@ def commit_batch(plan: TransactionPlan, messages: Messages, batch_id: int | None
     reported = [message for message in messages if isinstance(message, WrittenMessages)]
     coordinator = Coordinator(plan.participants, sessions, accept_repeated=plan.accept_repeated, gaps=plan.gaps)
     branches = [key for message in reported for key in message.branches]  # those of a task are in order
-    named = {message.batch for message in reported if message.batch is not None}
-    for batch in named if plan.batch is None else {plan.batch}:
+    reports = (message.batch for message in reported if message.batch is not None)
+    for batch in {plan.batch} if plan.batch is not None else set(reports):
         if batch_id is not None and batch.batch_id != batch_id:
             raise ExactlyOnceError(f"Spark commits batch {batch_id}, but its tasks wrote {batch}")
         run = reported[0].run if reported else ""

@@ -86,7 +86,7 @@ class Contents:
     def to_json(self) -> str:
         """One line of JSON, the form that brokers keep."""
         topics: dict[str, dict[str, list[object]]] = {}
-        for target, count in sorted(self.counts.items(), key=lambda item: str(item[0])):
+        for target, count in sorted(self.counts.items()):
             topics.setdefault(target.topic, {})[str(target.partition)] = [count.rows, f"{count.fingerprint:016x}"]
         tree: dict[str, object] = {"version": _VERSION, "run": self.run, "topics": topics}
         if self.brokers:
