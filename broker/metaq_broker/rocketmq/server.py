@@ -193,7 +193,7 @@ class BrokerServer:
     def _figure_sources(self) -> FigureSources:
         return FigureSources(
             *(self._parts.engine, self._parts.files, self.store, self.pulls.figures, self._config),
-            requests=lambda: 0 if self._remoting is None else self._remoting.requests.count,
+            requests=lambda: 0 if self._remoting is None else self._remoting.requests,
             held=lambda: self.held.held,
             connections=lambda: self.figures.connections,
             delays=lambda: self.waiting.delays.progress,

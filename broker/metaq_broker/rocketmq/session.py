@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from metaq.errors import ConnectionFailed, DeadlineExceeded, FieldError, ProtocolError
 from metaq.protocols.remoting.channel import Channel, ChannelLimits, InFlight, ReceivedResponse
 from metaq.protocols.remoting.codes import ResponseCode, name_of
-from metaq.protocols.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from metaq.protocols.remoting.command import RESPONSE_FLAG, RemotingCommand
 from metaq.protocols.remoting.frames import FRAME_BYTES_MAX, FrameDecoder, encode, encode_start
 from metaq_broker.log.partitions.reads import Slice
 from metaq_broker.serve.accounts.account_list import Permission
@@ -75,7 +75,8 @@ class RemotingServer:
         self.dispatcher = dispatcher
         self.limits = RemotingLimits() if limits is None else limits
         self.loop = asyncio.get_running_loop()
-        self.requests = InFlight("request", self.limits.requests_max)
+        self.requests = 0
+        """Unanswered requests of all clients."""
         self.own_requests = InFlight("request", self.limits.own_max)
         self.sessions: set[RemotingSession] = set()
         self.request_bytes = 0
@@ -134,10 +135,9 @@ class RemotingSession:
 
     def handle(self, requests_max: int, quantum_over: Callable[[], bool]) -> bool:
         """Carry out up to ``requests_max`` requests, until ``quantum_over``; return whether there may be more."""
-        decoder = self.decoder
-        while requests_max > 0:
-            if not (there := decoder.pending_bytes):
-                return False
+        decoder, replies = self.decoder, self._replies
+        there = decoder.pending_bytes
+        while there and requests_max > 0:
             try:
                 command = decoder.take()
             except ProtocolError as error:
@@ -146,19 +146,22 @@ class RemotingSession:
                 return False
             if command is None:
                 return False
-            frame_bytes = there - decoder.pending_bytes
-            self._arrived(command, frame_bytes)
+            left = decoder.pending_bytes
+            frame_bytes, there = there - left, left
+            if command.flag & RESPONSE_FLAG:
+                self._answered(command)
+            else:
+                self._requested(command, frame_bytes)
             requests_max -= 1 + frame_bytes // LARGE_BYTES
-            if self._replies.full or self._replies.ready_bytes > REPLY_BYTES_AHEAD or quantum_over():
+            if replies.full or replies.ready_bytes > REPLY_BYTES_AHEAD or quantum_over():
                 break
-        return decoder.pending_bytes > 0
+        return there > 0
 
     def connection_lost(self) -> None:
         """End the session; pending requests to the client fail."""
         self._lost = self.finished = True
         self._server.sessions.discard(self)
-        for _ in range(self._unanswered):
-            self._server.requests.give()
+        self._server.requests -= self._unanswered
         self._unanswered = 0
         for pending in [] if self._channel is None else self._channel.close():
             error = ConnectionFailed(self.client.peer, name_of(pending.request.code), "the client is gone")
@@ -205,7 +208,7 @@ class RemotingSession:
         if self._lost:
             return
         self._unanswered -= 1
-        self._server.requests.give()
+        self._server.requests -= 1
         self._replies.push(_frame(response) if isinstance(response, RemotingCommand) else response or b"", 1)
 
     def send_file(self, response: RemotingCommand, file: Slice) -> None:
@@ -213,7 +216,7 @@ class RemotingSession:
         if self._lost:
             return
         self._unanswered -= 1
-        self._server.requests.give()
+        self._server.requests -= 1
         reply = FileReply(encode_start(response, file.length), file)
         self._replies.ask(lambda: reply)
         self._replies.push(b"", 1)  # otherwise it would count twice
@@ -233,15 +236,30 @@ class RemotingSession:
 
     # ---- the work
 
-    def _arrived(self, command: RemotingCommand, frame_bytes: int) -> None:
-        if not command.flag & RESPONSE_FLAG:
-            is_oneway = bool(command.flag & ONEWAY_FLAG)
-            if self._is_taken(command, is_oneway=is_oneway):
-                counted_bytes = frame_bytes if is_oneway or frame_bytes >= LARGE_BYTES else 0
-                if counted_bytes:
-                    self._reserve(counted_bytes, is_oneway=is_oneway)
-                self._server.dispatcher.carry_out(Call(command, self, counted_bytes))
+    def _requested(self, command: RemotingCommand, frame_bytes: int) -> None:
+        """Count a request and execute it; one too many is refused."""
+        server, limits, is_oneway = self._server, self._server.limits, command.is_oneway
+        if server.requests >= limits.requests_max or server.request_bytes > limits.request_bytes_max:
+            self._refuse(command, is_oneway=is_oneway)
             return
+        if not is_oneway:
+            server.requests += 1
+            self._unanswered += 1
+        counted_bytes = frame_bytes if is_oneway or frame_bytes >= LARGE_BYTES else 0
+        server.request_bytes += counted_bytes
+        self._replies.expect(1 + counted_bytes // LARGE_BYTES)
+        server.dispatcher.carry_out(Call(command, self, counted_bytes))
+
+    def _refuse(self, command: RemotingCommand, *, is_oneway: bool) -> None:
+        if is_oneway:
+            fields = {"peer": self.client.peer, "request": name_of(command.code)}
+            _LOG.warning("oneway request dropped, too many are being carried out", extra={"fields": fields})
+            return
+        busy = command.reply(ResponseCode.SYSTEM_BUSY, remark="[OVERLOAD]too many requests are being carried out")
+        self._replies.push(_frame(busy))
+
+    def _answered(self, command: RemotingCommand) -> None:
+        """Pass a response of the client to who waits for it."""
         event = None if self._channel is None else self._channel.received(command)
         if isinstance(event, ReceivedResponse) and not event.owner.done():
             event.owner.set_result(command)
@@ -251,27 +269,6 @@ class RemotingSession:
             server = self._server
             self._channel = Channel(self.client.peer, server.limits.own, total_requests=server.own_requests)
         return self._channel
-
-    def _is_taken(self, command: RemotingCommand, *, is_oneway: bool) -> bool:
-        """Return whether a request is executed, and count it; otherwise it is answered at once."""
-        server, limits = self._server, self._server.limits
-        if server.requests.count >= limits.requests_max or server.request_bytes > limits.request_bytes_max:
-            if is_oneway:
-                fields = {"peer": self.client.peer, "request": name_of(command.code)}
-                _LOG.warning("oneway request dropped, too many are being carried out", extra={"fields": fields})
-                return False
-            busy = command.reply(ResponseCode.SYSTEM_BUSY, remark="[OVERLOAD]too many requests are being carried out")
-            self._replies.push(_frame(busy))
-            return False
-        if not is_oneway:
-            server.requests.take(self.client.peer)
-            self._unanswered += 1
-            self._replies.expect()
-        return True
-
-    def _reserve(self, counted_bytes: int, *, is_oneway: bool) -> None:
-        self._server.request_bytes += counted_bytes
-        self._replies.expect(counted_bytes // LARGE_BYTES + is_oneway)
 
     def _check_connected(self, command: RemotingCommand) -> None:
         if self._lost or self.finished:
@@ -315,15 +312,12 @@ class Call:
         self.access: RequestAccess | None = None
         self._open = not request.is_oneway
 
-    def answer(self, response: RemotingCommand) -> None:
-        """Send the response. Has no effect after the first call, for a oneway, or if the connection is lost."""
+    def answer(self, response: RemotingCommand | bytes) -> None:
+        """Send the response, or its frame. Has no effect after the first call, for a oneway, or if the connection is
+        lost.
+        """
         if self._close():
             self.session.send_response(response)
-
-    def answer_frame(self, frame: bytes) -> None:
-        """Send the frame of an encoded response, as ``answer`` does."""
-        if self._close():
-            self.session.send_response(frame)
 
     def answer_file(self, response: RemotingCommand, body: Slice) -> None:
         """Send a response whose body is sent directly from a file."""

@@ -282,18 +282,18 @@ class TestHostileClients:
             for call in harness.held[:10]:
                 call.answer(call.request.reply())
             assert [(await one.receive()).opaque for _ in range(10)] == list(range(10))
-            await until(lambda: len(harness.held) == 25 and harness.remoting.requests.count == 15)
+            await until(lambda: len(harness.held) == 25 and harness.remoting.requests == 15)
 
     @in_loop
     async def test_unanswered_requests_of_who_left_count_no_more(self) -> None:
         async with serving() as harness:
             peer = await harness.connect()
             await peer.send(*(request(2, opaque=n) for n in range(9)))
-            await until(lambda: harness.remoting.requests.count == 9)
+            await until(lambda: harness.remoting.requests == 9)
             peer.writer.close()
-            await until(lambda: harness.remoting.requests.count == 0)
+            await until(lambda: harness.remoting.requests == 0)
             harness.held[0].answer(harness.held[0].request.reply())
-            assert harness.remoting.requests.count == 0
+            assert harness.remoting.requests == 0
 
     @in_loop
     async def test_idle_connections_are_closed(self) -> None:

@@ -292,7 +292,7 @@ class _Pull:
             if command.version < NEW_CLIENTS_FROM and command.codec is Codec.JSON:
                 self._count(found)
                 values = found.next_offset, found.min_offset, found.max_offset
-                self.call.answer_frame(_FOUND.frame(command.opaque, values, found.records))
+                self.call.answer(_FOUND.frame(command.opaque, values, found.records))
                 return None
             return self._reply(ResponseCode.SUCCESS, "FOUND", found.next_offset, found)
         if found.looked_at or found.next_offset != offset or offset != self._first:

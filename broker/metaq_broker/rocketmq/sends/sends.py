@@ -91,7 +91,7 @@ class Send:
             return
         ids, offset = ",".join(outcome.message_ids()), outcome.queue_offset
         if command.version < NEW_CLIENTS_FROM and command.codec is Codec.JSON:
-            call.answer_frame(_STORED.frame(command.opaque, (ids, queue, offset)))
+            call.answer(_STORED.frame(command.opaque, (ids, queue, offset)))
             return
         ext = {**SENT, "msgId": ids, "queueId": str(queue), "queueOffset": str(offset)}
         if command.version >= NEW_CLIENTS_FROM:
