@@ -136,8 +136,7 @@ class RemotingSession:
     def handle(self, requests_max: int, quantum_over: Callable[[], bool]) -> bool:
         """Carry out up to ``requests_max`` requests, until ``quantum_over``; return whether there may be more."""
         decoder, replies = self.decoder, self._replies
-        there = decoder.pending_bytes
-        while there and requests_max > 0:
+        while requests_max > 0:
             try:
                 command = decoder.take()
             except ProtocolError as error:
@@ -146,16 +145,14 @@ class RemotingSession:
                 return False
             if command is None:
                 return False
-            left = decoder.pending_bytes
-            frame_bytes, there = there - left, left
+            requests_max -= 1 + decoder.taken_bytes // LARGE_BYTES
             if command.flag & RESPONSE_FLAG:
                 self._answered(command)
             else:
-                self._requested(command, frame_bytes)
-            requests_max -= 1 + frame_bytes // LARGE_BYTES
+                self._requested(command, decoder.taken_bytes)
             if replies.full or replies.ready_bytes > REPLY_BYTES_AHEAD or quantum_over():
                 break
-        return there > 0
+        return decoder.pending_bytes > 0
 
     def connection_lost(self) -> None:
         """End the session; pending requests to the client fail."""

@@ -281,7 +281,7 @@ class Connection(asyncio.BufferedProtocol):
         # it is working, it needs no call: it sends ready replies before it ends.
         if not self._scheduled and not self._working:
             self._scheduled = True
-            self._loop.call_soon(self._run_quantum)
+            self._server.step.at_end(self._run_quantum)
 
     __call__ = _schedule
     """Send ready replies: called by the queue of replies, which needs no closure for that."""

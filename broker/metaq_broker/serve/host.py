@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from metaq_broker.loop_step import LoopStep
 from metaq_broker.serve.fair_queue import FairQueue
 from metaq_broker.serve.session import ConnectionLimits, SessionFactory
 
@@ -38,6 +39,9 @@ class Host(Protocol):
 
     @property
     def queue(self) -> FairQueue: ...
+
+    @property
+    def step(self) -> LoopStep: ...
 
     @property
     def received(self) -> memoryview:

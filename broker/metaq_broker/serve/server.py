@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from metaq_broker.log.files.open_files import OpenFiles
+from metaq_broker.loop_step import LoopStep
 from metaq_broker.serve.acceptor import Acceptor
 from metaq_broker.serve.connection import Connection
 from metaq_broker.serve.fair_queue import FairQueue
@@ -75,6 +76,7 @@ class Server:
         self._connections: set[CountedClient] = set()
         self._files = OpenFiles.of_process()
         self.queue: Final = FairQueue.of(self.loop)
+        self.step: Final = LoopStep.of(self.loop)
         self._whole: Final = memoryview(bytearray(RECEIVE_BYTES))
         self.received = self._whole
         """Where connections receive. What is there is copied in the same turn of the loop, so one serves all."""

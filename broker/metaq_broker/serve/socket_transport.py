@@ -15,6 +15,8 @@ import select
 import socket
 from typing import Any, Final
 
+from metaq_broker.loop_step import LoopStep
+
 IN: Final[int] = getattr(select, "EPOLLIN", 1)
 OUT: Final[int] = getattr(select, "EPOLLOUT", 4)
 
@@ -27,6 +29,7 @@ class SocketWatch:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self._step = LoopStep.of(loop)
         self._epoll = select.epoll()
         self._transports: dict[int, SocketTransport] = {}
         loop.add_reader(self._epoll.fileno(), self._serve)
@@ -71,10 +74,11 @@ class SocketWatch:
 
     def _serve(self) -> None:
         """Handle the events of sockets that are ready."""
-        for descriptor, happened in self._epoll.poll(0, EVENTS_MAX):
-            transport = self._transports.get(descriptor)
-            if transport is not None:  # otherwise a transport served before has ended it
-                transport.ready(happened)
+        with self._step:
+            for descriptor, happened in self._epoll.poll(0, EVENTS_MAX):
+                transport = self._transports.get(descriptor)
+                if transport is not None:  # otherwise a transport served before has ended it
+                    transport.ready(happened)
 
 
 class SocketTransport(asyncio.Transport):

@@ -76,7 +76,7 @@ def frame_head(header_bytes: int, body_bytes: int) -> bytes:
 class FrameDecoder:
     """Decodes the commands of one direction of a connection."""
 
-    __slots__ = ("_error", "_frame_bytes_max", "_header_bytes_max", "_missing", "_received")
+    __slots__ = ("_error", "_frame_bytes_max", "_header_bytes_max", "_missing", "_received", "taken_bytes")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = HEADER_BYTES_MAX) -> None:
         """Both limits are in bytes; the frame's includes L1."""
@@ -85,6 +85,8 @@ class FrameDecoder:
         self._received: bytearray | bytes = b""
         self._missing = 0  # bytes needed before decoding can continue
         self._error: ProtocolError | None = None
+        self.taken_bytes = 0
+        """Size of the frame of the command that was taken last."""
 
     @property
     def buffer(self) -> None:
@@ -154,7 +156,7 @@ class FrameDecoder:
         body_start = _HEAD.size + header_length
         with memoryview(received) as view:
             header, body = bytes(view[_HEAD.size : body_start]), bytes(view[body_start:end])
-        self._missing = 0
+        self._missing, self.taken_bytes = 0, end
         if end == there:  # usual: most clients have one request in flight
             self._received = b""
         else:

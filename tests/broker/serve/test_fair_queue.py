@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from metaq_broker.clock import ManualClock
+from metaq_broker.loop_step import LoopStep
 from metaq_broker.serve.block_buffers import BlockBuffers
 from metaq_broker.serve.connection import READ_AHEAD_BYTES, Connection
 from metaq_broker.serve.fair_queue import ALONE_S, CYCLE_S, QUANTUM_S, ROUND_S, FairQueue
@@ -114,6 +115,7 @@ def server(loop: Loop) -> Any:
         opened=lambda connection: None,
         holds=lambda connection, buffered_bytes: None,
         queue=FairQueue(loop),  # type: ignore[arg-type]
+        step=LoopStep(loop),  # type: ignore[arg-type]
     )
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from metaq_broker.loop_step import LoopStep
 from metaq_broker.serve.block_buffers import BlockBuffers
 from metaq_broker.serve.connection import Connection
 from metaq_broker.serve.fair_queue import FairQueue
@@ -37,6 +38,7 @@ def server(loop: asyncio.AbstractEventLoop) -> Any:
         closed=lambda connection: None,
         holds=lambda connection, buffered_bytes: None,
         queue=FairQueue(loop),
+        step=LoopStep(loop),
     )
 
 

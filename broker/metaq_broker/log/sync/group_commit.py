@@ -1,6 +1,6 @@
 """Group commit of the partitions: decides when their syncs start, and in which threads they run.
 
-Every partition has a ``SyncQueue``. An append makes it due; at the end of the loop's current iteration its sync is
+Every partition has a ``SyncQueue``. An append makes it due; at the end of the loop's step (``LoopStep``) its sync is
 captured and run in a thread, so that messages that are appended together are synced together. At most ``workers`` syncs
 run at a time.
 
@@ -28,6 +28,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, TypeVar
@@ -38,6 +39,7 @@ from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.sync.sync import SyncJob
 from metaq_broker.log.sync.sync_queue import OnDurable, SyncQueue
 from metaq_broker.log.sync.sync_times import SyncTimes
+from metaq_broker.loop_step import LoopStep
 
 OnReadable = Callable[[int], None]
 """Called with the new readable end of a partition."""
@@ -171,9 +173,9 @@ class GroupCommit:
         partition = self._partitions.get(log) or self._new(log)
         self._schedule(partition)
         if not partition.waits_for_disk or log.readable_end >= end_offset:
-            asyncio.get_running_loop().call_soon(callback, None)
+            _at_end(partial(callback, None))
         elif log.failure is not None and isinstance(lost := log.durable_to(), Exception):
-            asyncio.get_running_loop().call_soon(callback, lost)
+            _at_end(partial(callback, lost))
         else:
             partition.waiters.append((end_offset, callback))
 
@@ -269,7 +271,7 @@ class GroupCommit:
             partition.stop_timer()
         partition.due = True
         if not self._due:
-            asyncio.get_running_loop().call_soon(self._start_due)
+            _at_end(self._start_due)
         self._due.append(partition)
 
     def _start_due(self) -> None:
@@ -361,20 +363,21 @@ class GroupCommit:
         with self._lock:
             self._waking = False
         disks: set[_Disk] = set()
-        while self._done:
-            partition, job, seconds, error = self._done.popleft()
-            disk = partition.disk
-            with self._lock:
-                disk.ended -= 1
-            disk.under_way -= 1
-            disks.add(disk)
-            disk.times.took(seconds, failed=error is not None)
-            self.sync_seconds.observe(seconds)
-            self._synced(partition, job, error)
-        self._start_due()  # what was appended meanwhile
-        for disk in disks:
-            if disk.waiting and not disk.under_way:
-                disk.start_waiting()
+        with LoopStep.of(asyncio.get_running_loop()):
+            while self._done:
+                partition, job, seconds, error = self._done.popleft()
+                disk = partition.disk
+                with self._lock:
+                    disk.ended -= 1
+                disk.under_way -= 1
+                disks.add(disk)
+                disk.times.took(seconds, failed=error is not None)
+                self.sync_seconds.observe(seconds)
+                self._synced(partition, job, error)
+            self._start_due()  # what was appended meanwhile
+            for disk in disks:
+                if disk.waiting and not disk.under_way:
+                    disk.start_waiting()
 
     def _look_after_late(self) -> None:
         """Complete finished syncs, and start waiting ones, while a slow sync is running."""
@@ -417,3 +420,7 @@ class GroupCommit:
         except Exception as failure:
             context = {"message": "a durability callback failed", "exception": failure}
             asyncio.get_running_loop().call_exception_handler(context)
+
+
+def _at_end(callback: Callable[[], None]) -> None:
+    LoopStep.of(asyncio.get_running_loop()).at_end(callback)

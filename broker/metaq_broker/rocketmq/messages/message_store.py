@@ -12,6 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from metaq.errors import CorruptFrame
@@ -37,6 +38,7 @@ from metaq_broker.log.engine.outcomes import (
 )
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import Boundary, ReadAtEnd, ReadMoved, Slice
+from metaq_broker.loop_step import LoopStep
 from metaq_broker.rocketmq.messages.compiled_records import RECORDS
 from metaq_broker.rocketmq.messages.partition_numbers import STRETCH_BYTES, PartitionNumbers
 from metaq_broker.rocketmq.pulls.filters import LOOKED_AT_MAX, Condition
@@ -494,9 +496,9 @@ class _Unit:
 
     def _answer(self, base: int | Exception) -> None:
         """Answer all sends: ``base`` makes offsets physical, or there is none, because the disk refused it."""
-        loop, host = asyncio.get_running_loop(), self._store.store_host
+        step, host = LoopStep.of(asyncio.get_running_loop()), self._store.store_host
         if isinstance(base, Exception):
-            loop.call_soon(self._report, None)
+            step.at_end(partial(self._report, None))
             self.refuse(StorageFailed(str(base)))
             return
         _, ids, first, _, ordinal, _ = self.appended
@@ -506,7 +508,7 @@ class _Unit:
             count = frames.count
             _call(done, StoredBatch(self._queue, ordinal + at, offsets[at : at + count], ids.first_ms, host))
             at += count
-        loop.call_soon(self._report, offsets)  # listeners are called when the answers have left
+        step.at_end(partial(self._report, offsets))  # listeners are called when the answers have left
 
     def _report(self, offsets: Sequence[int] | None) -> None:
         ordinal, store_time = self.appended.first_ordinal, self.appended.ids.first_ms

@@ -1,4 +1,4 @@
-"""Groups sends of one iteration of the event loop: sends to one queue are stored as one block, each with its own
+"""Groups sends of one step of the event loop: sends to one queue are stored as one block, each with its own
 response.
 
 A block costs one write, one wait for the disk and one pass of the engine's checks for any number of sends. No send
@@ -13,6 +13,7 @@ from typing import Final
 
 from metaq.formats.frame_block import FrameBlock
 from metaq_broker.log.engine.outcomes import StorageFailed
+from metaq_broker.loop_step import LoopStep
 from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, Send
 
 GROUP_BYTES_MAX: Final = 1 << 20
@@ -33,16 +34,16 @@ class SendGroups:
     """Used on one event loop."""
 
     def __init__(self, store: MessageStore) -> None:
-        self._store = store
+        self._store, self._step = store, LoopStep.of(asyncio.get_running_loop())
         self._groups: dict[tuple[str, int], _Group] = {}
 
     def add(self, topic: str, queue: int, frames: FrameBlock, done: OnStored) -> None:
-        """Store ``frames`` of one send, as ``MessageStore.append_frames`` does, in the next round of the loop."""
+        """Store ``frames`` of one send, as ``MessageStore.append_frames`` does, at the end of this step."""
         key = topic, queue
         group = self._groups.get(key)
         if group is None:
             if not self._groups:
-                asyncio.get_running_loop().call_soon(self._store_all)
+                self._step.at_end(self._store_all)
             group = self._groups[key] = _Group()
         group.sends.append((frames, done))
         group.byte_count += len(frames)

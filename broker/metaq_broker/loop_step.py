@@ -1,0 +1,58 @@
+"""The end of a step of the event loop: what arrived together is stored, synced and answered together.
+
+A step is what the loop does at once: it serves all sockets that have bytes, or completes all syncs that have ended.
+What is left for its end is done once for all of that, and then what that leaves: messages are stored, then synced, then
+answered, then reported. Whatever else calls ``at_end`` gets a step of its own, in the next round of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+from weakref import WeakKeyDictionary, proxy
+
+
+class LoopStep:
+    """The steps of one event loop, one after the other: ``LoopStep.of``."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop: asyncio.AbstractEventLoop = proxy(loop)  # weak, as its key in the table below
+        self._left: deque[Callable[[], None]] = deque()
+        self._is_open = False
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> LoopStep:
+        known = _STEPS.get(loop)
+        if known is None:
+            known = _STEPS[loop] = cls(loop)
+        return known
+
+    def at_end(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` at the end of this step, behind those that were left before; never at once."""
+        if not (self._left or self._is_open):
+            self._loop.call_soon(self._end)
+        self._left.append(callback)
+
+    def __enter__(self) -> None:
+        self._is_open = True
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._is_open = True
+        left = self._left
+        try:
+            while left:
+                try:
+                    left.popleft()()
+                except Exception as failure:  # the others are called all the same
+                    context = {"message": "the end of a step failed", "exception": failure}
+                    self._loop.call_exception_handler(context)
+        finally:
+            self._is_open = False
+
+
+_STEPS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, LoopStep]] = WeakKeyDictionary()
