@@ -72,12 +72,12 @@ class Option:
         return self.default if isinstance(self.default, str) else self.default[use]
 
     def read(self, raw: Mapping[str, str], use: Use) -> Any:
-        """The value in ``raw``, or the default.
+        """The value in ``raw``, whose keys are in lower case, or the default.
 
         Raises:
             OptionError: The text cannot be read.
         """
-        text = next((value for key, value in raw.items() if key.lower() == self.name.lower()), None)
+        text = raw.get(self.name.lower())
         if text is None and self.default == UNSET:
             return None
         try:
@@ -173,7 +173,8 @@ class OptionTable:
         """
         self._refuse_unknown(raw, uses or frozenset({use}))
         kind = READ if use in READ else WRITE
-        return {option.field: option.read(raw, use) for option in self.rows if option.uses & kind}
+        given = _with_lower_keys(raw)
+        return {option.field: option.read(given, use) for option in self.rows if option.uses & kind}
 
     def read_reach(self, raw: Mapping[str, str], whom: str) -> dict[str, Any]:
         """Return the values of the connection options for ``whom`` ("brokers"), for uses other than reads and writes.
@@ -186,7 +187,8 @@ class OptionTable:
             if key.lower() not in map(str.lower, allowed):
                 text = f"it says nothing about how to reach the {whom}. Allowed here: {', '.join(allowed)}"
                 raise OptionError(key, text)
-        return {option.field: option.read(raw, Use.BATCH_READ) for option in allowed.values()}
+        given = _with_lower_keys(raw)
+        return {option.field: option.read(given, Use.BATCH_READ) for option in allowed.values()}
 
     def reach_of(self, raw: Mapping[str, str]) -> dict[str, str]:
         """Return the connection options among the options of a streaming read.
@@ -229,6 +231,10 @@ class OptionTable:
         instead = self._instead(option.name.lower(), uses)
         where = f"it is for a {_wording(option.uses)}, not for a {_wording(uses)}"
         return where if instead is None else f"{where}; {instead}"
+
+
+def _with_lower_keys(raw: Mapping[str, str]) -> dict[str, str]:
+    return {key.lower(): value for key, value in raw.items()}
 
 
 def _wording(uses: Iterable[Use]) -> str:

@@ -179,7 +179,7 @@ class Session(RequestSession[Command, Reply | Filled]):
         """
         timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
         deadline = self.clock.monotonic() + timeout_s
-        reply = self._collect(self.post(command, timeout_s), deadline, timeout_s)
+        reply = self.collect(self.post(command, timeout_s), timeout_s, deadline)
         assert not isinstance(reply, Filled), "a request with a buffer is collected with collect"
         return reply
 
@@ -264,23 +264,22 @@ class Session(RequestSession[Command, Reply | Filled]):
             ConnectionFailed, DeadlineExceeded, ProtocolError: The session is closed.
             KeyError: No such request on this connection.
         """
-        timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
-        reply = self._collect(opaque, self.clock.monotonic() + timeout_s, timeout_s)
+        reply = self.collect(opaque, timeout_s)
         assert not isinstance(reply, Filled), "a request with a buffer is collected with collect"
         return reply
 
-    def collect(self, opaque: int, timeout_s: float | None = None) -> Reply | Filled:
+    def collect(self, opaque: int, timeout_s: float | None = None, deadline: float | None = None) -> Reply | Filled:
         """Return the reply to a request posted with a buffer: ``Filled`` has the number of bytes that were received
-        into it.
-        """
-        timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
-        return self._collect(opaque, self.clock.monotonic() + timeout_s, timeout_s)
+        into it. Raises as ``wait``.
 
-    def _collect(self, opaque: int, deadline: float, timeout_s: float) -> Reply | Filled:
+        ``deadline``: on the clock, if part of ``timeout_s`` has passed.
+        """
         if self._closed_because is not None:
             raise self._given_up(f"waiting for reply {opaque}")
         if opaque in self._answered:
             return self._answered.pop(opaque)
+        timeout_s = self.timeouts.request_s if timeout_s is None else timeout_s
+        deadline = self.clock.monotonic() + timeout_s if deadline is None else deadline
         with self._conversation(self._waiting[opaque], timeout_s):
             while opaque not in self._answered:
                 self._take_reply(deadline)
