@@ -152,7 +152,7 @@ class RangeReader:
             self._buffer, data = self._next_bytes()
             at = self._complete_begun(data) if self._begun else 0
             if at is None:
-                self._slices.buffers.give_back(self._buffer)
+                self._slices.give_back(self._buffer)
             else:
                 self._rest = data[at:]
         self._slices.ask_ahead(self._horizon)  # send requests while the caller works on the run
@@ -175,7 +175,7 @@ class RangeReader:
             self._rest = self._rest[:0]
         if not self._rest:
             self._rest = None
-            self._slices.buffers.give_back(self._buffer)
+            self._slices.give_back(self._buffer)
 
     def close(self) -> None:
         """Drop the requests in flight."""

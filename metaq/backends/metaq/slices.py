@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from metaq.backends.metaq.fetch import AtEnd, Moved, Run, read_outcome
 from metaq.backends.metaq.session import Session
 from metaq.errors import MetaqError
-from metaq.protocols.text.commands import Filled, Get, Reply
+from metaq.protocols.text.commands import Filled, Get
 
 _LEARNED_BYTES_MIN: Final = 4096
 
@@ -45,20 +45,6 @@ class LentRun(NamedTuple):
         return self.offset + len(self.data)
 
 
-class BufferPool:
-    def __init__(self) -> None:
-        self._spare: list[memoryview] = []
-
-    def take(self, byte_count: int) -> memoryview:
-        """Return a free buffer that is large enough, or a new one."""
-        buffer = self._spare.pop() if self._spare else memoryview(b"")
-        return buffer if len(buffer) >= byte_count else memoryview(bytearray(byte_count))
-
-    def give_back(self, buffer: memoryview) -> None:
-        """Return a buffer whose content is not used any more."""
-        self._spare.append(buffer)
-
-
 class _Asked(NamedTuple):
     """A request in flight, and the buffer for its reply."""
 
@@ -74,7 +60,7 @@ class Slices:
         self._session, self._source = session, source
         self._fetch_bytes, self._prefetch = fetch_bytes, prefetch
         self.end = start
-        self.buffers: Final = BufferPool()
+        self._spare: list[memoryview] = []
         self._asked: deque[_Asked] = deque()
         self._short_bytes = 0
 
@@ -99,16 +85,27 @@ class Slices:
             self.abandon()
 
     def collect(self) -> tuple[memoryview, LentRun | AtEnd | Moved]:
-        """Wait for the first request; return its buffer, which now belongs to the caller, and the outcome."""
+        """Wait for the first request; return its buffer, which belongs to the caller until ``give_back``, and the
+        outcome.
+        """
         opaque, command, buffer = self._asked[0]
         reply = self._session.collect(opaque)
         self._asked.popleft()
-        outcome = _outcome(self._session, command, buffer, reply)
-        if isinstance(outcome, LentRun):
-            self.end = outcome.offset + len(outcome.data)
-            if len(outcome.data) < command.max_bytes:
-                self._learn_from_short(len(outcome.data))
-        return buffer, outcome
+        if isinstance(reply, Filled):
+            data = buffer[: reply.size]
+        else:
+            outcome = read_outcome(self._session, command, reply)
+            if not isinstance(outcome, Run):
+                return buffer, outcome
+            data = memoryview(outcome.data)
+        self.end = command.offset + len(data)
+        if len(data) < command.max_bytes:
+            self._learn_from_short(len(data))
+        return buffer, LentRun(command.offset, data)
+
+    def give_back(self, buffer: memoryview) -> None:
+        """Take back a buffer whose content is not used any more."""
+        self._spare.append(buffer)
 
     def abandon(self) -> None:
         """Drop the requests in flight and their buffers, which the session may still fill."""
@@ -117,7 +114,9 @@ class Slices:
         self._asked.clear()
 
     def _post(self, offset: int, max_bytes: int) -> _Asked:
-        source, buffer = self._source, self.buffers.take(max_bytes)
+        source, buffer = self._source, self._spare.pop() if self._spare else memoryview(b"")
+        if len(buffer) < max_bytes:
+            buffer = memoryview(bytearray(max_bytes))
         command = Get(source.topic, source.group, source.index, offset, max_bytes, 0)
         return _Asked(self._session.post(command, buffer=buffer[:max_bytes]), command, buffer)
 
@@ -126,10 +125,3 @@ class Slices:
         if reply_bytes == self._short_bytes:
             self._fetch_bytes = min(self._fetch_bytes, max(reply_bytes, _LEARNED_BYTES_MIN))
         self._short_bytes = reply_bytes
-
-
-def _outcome(session: Session, command: Get, buffer: memoryview, reply: Reply | Filled) -> LentRun | AtEnd | Moved:
-    if isinstance(reply, Filled):
-        return LentRun(command.offset, buffer[: reply.size])
-    outcome = read_outcome(session, command, reply)
-    return LentRun(outcome.offset, memoryview(outcome.data)) if isinstance(outcome, Run) else outcome

@@ -103,6 +103,17 @@ def test_tasks_are_planned_without_requests_a_group_read_in_one(harness: Harness
     assert wire.round_trips == BROKERS
 
 
+def test_a_range_that_a_task_reads_alone_is_one_round_trip(harness: Harness, wire: Recorded, count: int) -> None:
+    reader = harness.stream(subscribe="wide", startingOffsets="earliest", minBytesPerPartition="1")
+    start = reader.initialOffset()
+    harness.clock.advance(1)
+    tasks = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
+    assert len(tasks) == count * BROKERS
+    wire.forget()
+    assert len(harness.values(reader, tasks)) == 10 * len(tasks)
+    assert wire.round_trips == len(tasks)
+
+
 def test_cuts_for_tasks_of_a_certain_size_are_one_round_trip(harness: Harness, wire: Recorded, count: int) -> None:
     options = harness.options(Use.BATCH_READ, subscribe="wide", minPartitions=str(4 * count))
 

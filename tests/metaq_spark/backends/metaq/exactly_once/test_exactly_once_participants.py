@@ -17,6 +17,7 @@ from metaq.protocols.text.extensions import (
 )
 from metaq.testing.memory import MemoryBroker
 from metaq_spark.backends.metaq.cluster import ROUTE_AGE_S_MAX, RetryingSessions
+from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
 from metaq_spark.backends.metaq.exactly_once.participants import Found, ParticipantMemory
 from metaq_spark.backends.metaq.options import parse_sink_options
 from metaq_spark.errors import ExactlyOnceError
@@ -53,6 +54,15 @@ def test_all_named_brokers_take_part_and_are_remembered_for_a_while() -> None:
     before_s = harness.clock.monotonic()
     with pytest.raises(ConnectionFailed, match="broker b0:1"):
         harness.find()
+    assert harness.clock.monotonic() - before_s == pytest.approx(0.2 + 0.4)
+
+
+def test_a_driver_waits_for_a_broker_that_is_away_as_the_options_say() -> None:
+    harness = Harness(broker(4), broker(2))
+    harness.brokers[1].kill()
+    coordinator, before_s = Coordinator({4: ADDRESSES[0], 2: ADDRESSES[1]}, harness.sessions), harness.clock.monotonic()
+    with pytest.raises(ConnectionFailed, match="broker b1:1"):
+        coordinator.last_decided("query")
     assert harness.clock.monotonic() - before_s == pytest.approx(0.2 + 0.4)
 
 
