@@ -29,7 +29,7 @@ from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.formats.stored_form import encode_head, tag_of
 from metaq.model import Partition, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, wall_clock_ms
-from metaq.net.retry import RetryPolicy, persist
+from metaq.net.retry import Attempts, RetryPolicy, persist
 from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, abort_write, commit_batch
 from metaq_spark.backends.metaq.exactly_once.contents import Count
@@ -155,24 +155,21 @@ class BundledTransaction:
         """Commit the batch; a broker that has left the route is waited for. Raises as ``commit_batch``."""
 
         asked: set[int] = set()
-
-        def attempt() -> None:
+        attempts = Attempts(self._options.waiting_policy, SYSTEM_CLOCK)
+        while True:
             found = self.bundled(begun=True)
             try:
                 if left := sorted(asked - set(found.plan.participants)):  # it may have decided the batch just now
                     raise ParticipantMissing(left[0], found.options.found_by)
                 asked.update(found.plan.participants)
-                commit_batch(found.plan, messages, batch_id, RetryingSessions(found.options))
+                return commit_batch(found.plan, messages, batch_id, RetryingSessions(found.options))
             except ParticipantMissing as missing:
                 self._connections()[1].invalidate()
-                again = _NotListed(missing)
-                self._first = FirstLook(error=again)
-                raise again from missing
-
-        try:
-            persist(attempt, self._options.waiting_policy, SYSTEM_CLOCK)
-        except _NotListed as error:
-            raise error.cause from None
+                self._first = FirstLook(error=_NotListed(missing))
+                try:
+                    attempts.pause_after(_NotListed(missing))
+                except _NotListed:
+                    raise missing from None
 
     def abort(self) -> None:
         found = self.bundled(begun=True)
@@ -185,11 +182,11 @@ class _NotListed(MetaqError):
     retryable = away = True
 
     def __init__(self, cause: ParticipantMissing) -> None:
-        self.cause = cause
+        self._cause = cause
         super().__init__(cause)
 
     def __str__(self) -> str:
-        return str(self.cause)
+        return str(self._cause)
 
 
 def _bundled_options(options: SinkOptions, brokers: Brokers) -> BundledOptions:
