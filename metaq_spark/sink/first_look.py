@@ -50,7 +50,8 @@ class FirstLook(Generic[T]):
 
 
 def wait_for_offer(look: Callable[[], T], policy: RetryPolicy, clock: Clock) -> T:
-    """Return the result of ``look``. Also waits for a topic that is not offered: its brokers may be restarting.
+    """Return the result of ``look``, repeated as ``policy`` says: ``look`` itself repeats nothing. Also waits for a
+    topic that is not offered: its brokers may be restarting.
 
     Raises:
         MetaqError: The last failure.

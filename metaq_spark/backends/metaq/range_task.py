@@ -25,7 +25,7 @@ from metaq.backends.metaq.slices import SlicedPartition
 from metaq.backends.metaq.type_reader import read_types
 from metaq.errors import BrokerError, CorruptFrame, DataMissing, ExtensionMissing, OffsetMoved
 from metaq.model import Message, OffsetRange, TopicPartition
-from metaq.net.retry import persist_over
+from metaq.net.retry import ONCE, persist_over
 from metaq.protocols.text.extensions import EXT_FILTER
 from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.backends.metaq.options import SourceOptions
@@ -204,7 +204,7 @@ class DeadLetters:
 
     def __init__(self, topic: str, options: SourceOptions, pool: SessionPool) -> None:
         self._topic, self._options, self._pool = topic, options, pool
-        self._cluster = Cluster(options, pool, pool.clock, options.waiting_policy)
+        self._cluster = Cluster(options, pool, pool.clock, ONCE)  # wait_for_offer repeats it
 
     def handle(self, damage: UnreadableRange, read: ReadDamaged) -> None:
         """Store a letter; returns when the broker has acknowledged it.

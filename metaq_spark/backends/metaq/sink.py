@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, Stri
 from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.model import Address, Partition, TopicPartition, Xid
 from metaq.net.clock import SYSTEM_CLOCK, Clock
-from metaq.net.retry import RetryPolicy
+from metaq.net.retry import ONCE, RetryPolicy
 from metaq_spark.backends.metaq.cluster import (
     ROUTE_AGE_S_MAX,
     Cluster,
@@ -141,8 +141,7 @@ class TaskRoutes:
         options, memory = self.options, self._memory
         if not self._begun:
             return memory.find(options, topic)
-        policy = options.waiting_policy
-        return wait_for_offer(lambda: memory.find(options, topic, policy), policy, memory.clock)
+        return wait_for_offer(lambda: memory.find(options, topic, ONCE), options.waiting_policy, memory.clock)
 
     def address_of(self, target: TopicPartition) -> Address:
         """The broker of a partition of ``partitions_of``.

@@ -29,7 +29,7 @@ from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.formats.stored_form import encode_head, tag_of
 from metaq.model import Partition, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, wall_clock_ms
-from metaq.net.retry import Attempts, RetryPolicy, persist
+from metaq.net.retry import ONCE, Attempts, RetryPolicy, persist
 from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, abort_write, commit_batch
 from metaq_spark.backends.metaq.exactly_once.contents import Count
@@ -132,7 +132,7 @@ class BundledTransaction:
     def bundled(self, *, begun: bool) -> BundledPlan:
         """The plan; see ``MetaQTransaction.plan``."""
         policy = self._options.waiting_policy
-        return self._first.get(lambda: wait_for_offer(lambda: self._find(policy), policy, SYSTEM_CLOCK), begun=begun)
+        return self._first.get(lambda: wait_for_offer(lambda: self._find(ONCE), policy, SYSTEM_CLOCK), begun=begun)
 
     def _find(self, policy: RetryPolicy) -> BundledPlan:
         pool, directory = self._connections()

@@ -22,7 +22,7 @@ from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import TopicNotFound
 from metaq.model import Partition, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK
-from metaq.net.retry import RetryPolicy, persist
+from metaq.net.retry import ONCE, RetryPolicy, persist
 from metaq_spark.backends.rocketmq.background import BackgroundWriter, Send
 from metaq_spark.backends.rocketmq.connections import connections_of
 from metaq_spark.backends.rocketmq.exactly_once import BranchedBlocks, BundledTransaction
@@ -188,7 +188,7 @@ class TaskQueues:
         if not self._begun:
             return writable_queues(self._directory, topic, self._options.first_policy)
         policy = self._options.waiting_policy
-        return wait_for_offer(lambda: writable_queues(self._directory, topic, policy), policy, SYSTEM_CLOCK)
+        return wait_for_offer(lambda: writable_queues(self._directory, topic, ONCE), policy, SYSTEM_CLOCK)
 
 
 def writable_queues(directory: NameServerDirectory, topic: str, policy: RetryPolicy) -> list[Partition]:
