@@ -20,6 +20,7 @@ from metaq_broker.log.files.files import Files
 from metaq_broker.log.state.state_table import LoopDriver, StateTable
 from metaq_broker.log.sync.group_commit import GroupCommit
 from metaq_broker.operate.config.configuration import BrokerConfig, parse
+from metaq_broker.rocketmq.access import Access
 from metaq_broker.rocketmq.administration.administration import AdministrationRequests
 from metaq_broker.rocketmq.administration.group_administration import GroupAdministrationRequests
 from metaq_broker.rocketmq.delays.levels import DelayLevels
@@ -40,6 +41,7 @@ from metaq_broker.rocketmq.pulls.filters import ONLY_TAGS, CheckFilter
 from metaq_broker.rocketmq.sends.sends import Sends
 from metaq_broker.rocketmq.session import Call, RemotingSession
 from metaq_broker.rocketmq.system_topics import GROUPS, HIDDEN_PREFIXES, built_in_topics
+from metaq_broker.serve.accounts.account_list import AccountList
 from metaq_broker.serve.session import Client
 from metaq_broker.statistics import Statistics
 from remoting_headers import send_header
@@ -236,6 +238,29 @@ class Front:
     def restarted(self, files: Files | None = None, **changes: Any) -> Front:
         """Return what a new process finds, without the old one having ended well."""
         return Front(self.root, files, **changes)
+
+
+@dataclass
+class KnownAccounts:
+    """The accounts in effect."""
+
+    accounts: AccountList
+
+
+class AppliedConfig:
+    """The configuration that a front has applied."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self._front.applied
+
+
+def access_to(front: Front, accounts: AccountList | None, kind: type[Access] = Access) -> Access:
+    """Return what checks the requests to a front."""
+    return kind(None if accounts is None else KnownAccounts(accounts), AppliedConfig(front))
 
 
 def ext_of(response: RemotingCommand) -> Mapping[str, str]:

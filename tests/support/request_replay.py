@@ -46,6 +46,7 @@ from peers.rocketmq.servers import Cluster
 
 VERSION: Final = 407
 DEADLINE_S: Final = 60.0
+ASK_AGAIN_S: Final = 0.05
 WITH_RECORDS: Final = frozenset({11, 12, 33})
 """Requests whose answers are messages."""
 
@@ -256,6 +257,13 @@ class SendPullReplay:
         if command.flag & ONEWAY_FLAG:
             return [] if not step["replies"] else ["a reply to a one-way request"]
         assert answer is not None
+        if (until := asked.get("until")) is not None:  # a one-way request may not be carried out yet
+            for _ in range(int(DEADLINE_S / ASK_AGAIN_S)):
+                if answer.ext.get(until["path"].removeprefix("ext.")) == until["equals"]:
+                    break
+                self._sleep(ASK_AGAIN_S)
+                answer = self._ask(command)
+                assert answer is not None
         if "id" in asked:
             self.answers[asked["id"]] = answer
         (recorded,) = step["replies"]

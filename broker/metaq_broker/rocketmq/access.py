@@ -22,8 +22,8 @@ Source: docs/rocketmq-broker.md, "Access".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple, Protocol
 
 from metaq.errors import FieldError
 from metaq.protocols.remoting.acl import ACCESS_KEY, Credentials, is_signed_by
@@ -34,7 +34,6 @@ from metaq.protocols.remoting.headers import REQUESTS
 from metaq.protocols.remoting.headers.clients import CheckClientConfig, HeartBeat, LockBatchMq, UnlockBatchMq
 from metaq.protocols.remoting.headers.fields import Request, Right, fields_of
 from metaq_broker.operate.config.configuration import BrokerConfig
-from metaq_broker.operate.config.sections import TopicConfig
 from metaq_broker.rocketmq.groups.offset_requests import VERSION_5
 from metaq_broker.rocketmq.session import Call, RemotingSession
 from metaq_broker.rocketmq.system_topics import OF_MANY_TOPICS, RETRY_PREFIX
@@ -151,26 +150,38 @@ def _of_topic(topic: str, permission: Permission) -> Need:
     return Need(topic, permission)
 
 
-class Access:
-    """Checks requests. ``accounts`` returns the current accounts, ``None`` if none are required."""
+class KnownAccounts(Protocol):
+    """The part of ``AccountsFile`` that is needed here."""
 
-    def __init__(self, accounts: Callable[[], AccountList | None], config: Callable[[], BrokerConfig]) -> None:
-        self._accounts, self._config = accounts, config
-        self._looked_at: BrokerConfig | None = None
-        self._lists = False
+    @property
+    def accounts(self) -> AccountList: ...
+
+
+class Configured(Protocol):
+    """The part of ``Engine`` that is needed here."""
+
+    @property
+    def config(self) -> BrokerConfig: ...
+
+
+class Access:
+    """Checks requests. ``known`` has the accounts in effect; ``None``: none are required."""
+
+    def __init__(self, known: KnownAccounts | None, engine: Configured) -> None:
+        self._known, self._engine = known, engine
 
     def check(self, call: Call) -> RemotingCommand | None:
         """Return the refusal of a request, ``None`` if it may be carried out."""
-        command, accounts = call.request, self._accounts()
+        command, known = call.request, self._known
         try:
-            account = None if accounts is None else _account(call, accounts)
+            account = None if known is None else _account(call, known.accounts)
             if command.code == HeartBeat.CODE:
                 call.session.account = None if account is None else account.access_key
             if account is not None and _right_of(command) is Right.ADMIN and not account.is_admin:
                 raise _Refused(
                     f"Need admin permission for request code={command.code}, but accessKey={account.access_key} is not"
                 )
-            if account is not None or self._has_allow_lists():
+            if account is not None or self._engine.config.has_allow_lists:
                 for need in needs_of(command):
                     self._check_need(call.session.client, account, need)
         except _Refused as refused:
@@ -181,9 +192,9 @@ class Access:
 
     def refusal_for(self, call: Call, topic: str, needed: Permission) -> RemotingCommand | None:
         """Return the refusal of a request that has found a message of ``topic``, ``None`` if it is allowed."""
-        accounts = self._accounts()
+        known = self._known
         try:
-            account = None if accounts is None else _account(call, accounts, signed=True)
+            account = None if known is None else _account(call, known.accounts, signed=True)
             self._check_need(call.session.client, account, _of_topic(topic, needed))
         except _Refused as refused:
             return _refusal(call.request, str(refused))
@@ -191,9 +202,9 @@ class Access:
 
     def may_send(self, session: RemotingSession, topic: str) -> bool:
         """Return whether the client that sends heartbeats on a connection may send to a topic."""
-        accounts, account = self._accounts(), None
-        if accounts is not None and not accounts.is_trusted(_ip_of(session.client.peer)):
-            account = accounts.accounts.get(session.account or "")
+        known, account = self._known, None
+        if known is not None and not known.accounts.is_trusted(_ip_of(session.client.peer)):
+            account = known.accounts.accounts.get(session.account or "")
             if account is None:
                 return False
         try:
@@ -202,13 +213,6 @@ class Access:
             return False
         return True
 
-    def _has_allow_lists(self) -> bool:
-        config = self._config()
-        if config is not self._looked_at:
-            each: tuple[TopicConfig, ...] = (config.system, *config.topics.values())
-            self._looked_at, self._lists = config, any(one.allow_publish or one.allow_subscribe for one in each)
-        return self._lists
-
     def _check_need(self, client: Client, account: Account | None, need: Need) -> None:
         if account is not None:
             check = account.may_use_group if need.is_group else account.may_use_topic
@@ -216,7 +220,7 @@ class Access:
                 raise _Refused(f"No permission for {need}: accessKey={account.access_key} needs {_words(need)}")
         if need.is_group:
             return
-        names, config = client.names or frozenset(), self._config()
+        names, config = client.names or frozenset(), self._engine.config
 
         def is_among(allowed: tuple[str, ...]) -> bool:
             return not allowed or not names.isdisjoint(allowed)

@@ -148,7 +148,7 @@ class BrokerServer:
         self.groups = self._group_state(state, limits)
         self.locks = QueueLocks(clock.monotonic, limits)
         self.dispatcher = Dispatcher()
-        access = Access(lambda: None if accounts is None else accounts.accounts, lambda: engine.config)
+        access = Access(accounts, engine)
         self.dispatcher.access = access
         self.held = WaitingPulls(self.store, config.held_pulls_max, config.held_pulls_per_connection_max)
         self.pulls = Pulls(self.store, self.topics, self.groups, config, self.held)

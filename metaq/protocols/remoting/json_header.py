@@ -25,7 +25,6 @@ QUOTES_MAX: Final = 262_144
 
 _SHORT_ESCAPES: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _ESCAPED: Final = re.compile('[\x00-\x1f"\\\\\x7f-\x9f\u2028\u2029]')
-_NUMBERS: Final = ("code", "opaque", "flag", "version")
 _INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
 
 
@@ -70,16 +69,15 @@ def read_json(header: bytes, body: bytes) -> RemotingCommand:
     """
     fields = _load(header)
     language, remark = fields.get("language"), fields.get("remark")
-    code, opaque, flag, version = _numbers(fields, header)
     return RemotingCommand(
-        code,
+        _number(fields, "code", header),
         _ext(fields.get("extFields"), header),
         body,
-        opaque,
-        flag,
+        _number(fields, "opaque", header),
+        _number(fields, "flag", header),
         None if remark is None else _text(remark),
         "" if language is None else _text(language),
-        version,
+        _number(fields, "version", header),
     )
 
 
@@ -121,17 +119,11 @@ def _decoded(text: str) -> Any:
     return value if end == len(text) else _DECODER.decode(text)
 
 
-def _numbers(fields: dict[str, Any], header: bytes) -> list[int]:
-    """Return the fields of ``_NUMBERS``, 0 for those that are missing."""
-    numbers: list[Any] = list(map(fields.get, _NUMBERS))
-    for name, value in zip(_NUMBERS, numbers, strict=True):
-        if type(value) is not int or not _INT32_MIN <= value <= _INT32_MAX:
-            return [_number(fields, name, header) for name in _NUMBERS]
-    return numbers
-
-
 def _number(fields: dict[str, Any], name: str, header: bytes) -> int:
+    """Return a field, 0 if it is missing."""
     value = fields.get(name)
+    if type(value) is int and _INT32_MIN <= value <= _INT32_MAX:
+        return value
     if value is None:
         return 0
     if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) <= 11:

@@ -10,11 +10,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Final, cast
 
-from metaq_broker.rocketmq.access import Access
 from metaq_broker.rocketmq.session import Call
 from metaq_broker.serve.accounts.account_list import parse_accounts
 from recordings import ROCKETMQ, lines
-from remoting_brokers import FakeSession, Front
+from remoting_brokers import FakeSession, Front, access_to
 
 from metaq.protocols.remoting.command import RemotingCommand
 
@@ -27,8 +26,7 @@ OWN_WORDS: Final = ("No default permission for ", "No permission for ")
 
 def test_the_same_requests_are_refused(tmp_path: Path) -> None:
     front = Front(tmp_path)
-    accounts = parse_accounts((ROCKETMQ / "accounts.yml").read_text())
-    access = Access(lambda: accounts, lambda: front.applied)
+    access = access_to(front, parse_accounts((ROCKETMQ / "accounts.yml").read_text()))
     counted: Counter[str] = Counter()
     for line in lines("accounts.jsonl"):
         command = RemotingCommand(line["code"], line["ext"], line["body"].encode(), 1)

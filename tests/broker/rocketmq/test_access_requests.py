@@ -13,7 +13,7 @@ from metaq_broker.rocketmq.groups.members import ClientIdentity, ConsumerGroup
 from metaq_broker.rocketmq.session import Call
 from metaq_broker.serve.accounts.account_list import AccountList, Permission, parse_accounts
 from metaq_broker.serve.session import Client
-from remoting_brokers import CONFIG, FakeSession, Front
+from remoting_brokers import CONFIG, FakeSession, Front, access_to
 
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.records import Record
@@ -56,7 +56,7 @@ def front(tmp_path: Path) -> Front:
 
 def guarded(front: Front, accounts: AccountList | None) -> Front:
     """The front whose every request is looked at. What is let through is answered with 77."""
-    front.dispatcher.access = LetThrough(lambda: accounts, lambda: front.applied)
+    front.dispatcher.access = access_to(front, accounts, LetThrough)
     return front
 
 
@@ -248,7 +248,7 @@ def test_accounts_and_allow_lists_must_both_agree(tmp_path: Path) -> None:
 
 def test_a_message_that_is_found_by_its_id(tmp_path: Path) -> None:
     front = Front(tmp_path, config=LISTS)
-    access = Access(lambda: parse_accounts(FILE), lambda: front.applied)
+    access = access_to(front, parse_accounts(FILE))
 
     def may_read(name: str, topic: str) -> bool:
         call: Any = Call(signed(command(33, {"offset": "0"}), name), named("reader.example"))  # type: ignore[arg-type]

@@ -89,10 +89,15 @@ class BrokerConfig:
     """Topics of the file that MetaQ refuses: it takes a name for a regular expression, which must match the name."""
     patterns: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The names in ``topics`` that have wildcards."""
+    has_allow_lists: bool = field(init=False, repr=False, compare=False)
+    """Whether names in certificates decide who may use a topic."""
 
     def __post_init__(self) -> None:
-        """Find the patterns once: there may be thousands of topics, and every put needs the patterns."""
+        """Find once what every request needs: there may be thousands of topics."""
         object.__setattr__(self, "patterns", tuple(name for name in self.topics if _WILDCARD in name))
+        each: tuple[TopicConfig, ...] = (self.system, *self.topics.values())
+        has_lists = any(one.allow_publish or one.allow_subscribe for one in each)
+        object.__setattr__(self, "has_allow_lists", has_lists)
 
     @property
     def checksum(self) -> int:

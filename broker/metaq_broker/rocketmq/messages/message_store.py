@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -88,11 +87,8 @@ class StoredBatch(NamedTuple):
 
     def message_ids(self) -> list[str]:
         """Return the messages' ids in RocketMQ's form (``OffsetMessageId``)."""
-        host, offsets = self.store_host.hex().upper(), self.physical_offsets
-        if len(offsets) == 1:
-            return [f"{host}{offsets[0]:016X}"]
-        digits = struct.pack(f">{len(offsets)}q", *offsets).hex().upper()
-        return [host + digits[at : at + 16] for at in range(0, len(digits), 16)]
+        host = self.store_host.hex().upper()
+        return [f"{host}{offset:016X}" for offset in self.physical_offsets]
 
 
 OnStored = Callable[[StoredBatch | Refusal], None]

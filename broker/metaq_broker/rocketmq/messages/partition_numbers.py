@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple, Protocol
-from weakref import WeakKeyDictionary
 
 from metaq_broker.log.files.errors import StateFull
 from metaq_broker.log.partitions.partition_log import PartitionLog
@@ -73,7 +72,6 @@ class PartitionNumbers:
         self._state, self._reserved = state, reserved
         self._stretches: dict[int, Stretch] = {}
         self._numbers: dict[tuple[str, int, int], int] = {}
-        self._known: WeakKeyDictionary[PartitionLog, tuple[str | None, dict[int, int]]] = WeakKeyDictionary()
         # No message is at 0, which means none in references between messages.
         self._next = max(1, 0 if reserved is None else reserved.first_number)
         self._waiting: dict[int, list[OnNumber]] = {}
@@ -93,14 +91,8 @@ class PartitionNumbers:
         ``None``: it has no durable number yet; call ``require``.
         """
         stretch = offset >> STRETCH_BITS
-        known = self._known.get(log)
-        number = known[1].get(stretch) if known is not None and known[0] == log.incarnation else None
-        if number is None:
-            number = self._number_of(log, stretch)
-            if number is None or number in self._waiting:
-                return None
-            self._settle(log, stretch, number)
-        return (number - stretch) << STRETCH_BITS
+        number = self._number_of(log, stretch)
+        return None if number is None or number in self._waiting else (number - stretch) << STRETCH_BITS
 
     def require(self, log: PartitionLog, offset: int, then: OnNumber) -> None:
         """Call ``then`` with the result of ``base``, or the reason why there is none. At least one byte of it is
@@ -155,9 +147,7 @@ class PartitionNumbers:
 
         def written(error: Exception | None) -> None:
             waiting = self._waiting.pop(number)
-            if error is None:
-                self._settle(log, stretch_number, number)
-            else:
+            if error is not None:
                 self._numbers.pop((log.topic, log.index, stretch_number), None)
             for each in waiting:
                 each((number - stretch_number) << STRETCH_BITS if error is None else error)
@@ -172,12 +162,6 @@ class PartitionNumbers:
         self._next = max(self._next, number + 1)
         key = stretch.topic, stretch.queue, stretch.number
         self._numbers[key] = max(number, self._numbers.get(key, -1))
-
-    def _settle(self, log: PartitionLog, stretch_number: int, number: int) -> None:
-        known = self._known.get(log)
-        if known is None or known[0] != log.incarnation:
-            known = self._known[log] = log.incarnation, {}
-        known[1][stretch_number] = number
 
 
 def leave_numbers_out(state: NumberTable, reserved: Reserved) -> None:

@@ -46,7 +46,7 @@ class SendGroups:
                 self._step.at_end(self._store_all)
             group = self._groups[key] = _Group()
         group.sends.append((frames, done))
-        group.byte_count += len(frames)
+        group.byte_count += len(frames.data)
         if group.byte_count >= GROUP_BYTES_MAX:
             del self._groups[key]
             self._store_group(key, group)

@@ -6,7 +6,7 @@ The common fields are parsed once, and cached for later sends. Only small header
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.sends import SendMessage
@@ -25,21 +25,15 @@ _VARYING: Final = {False: ("bornTimestamp", "properties"), True: ("g", "i")}
 _DIGITS_THAT_FIT: Final = 18
 
 
-class SendHeader(NamedTuple):
-    """The header of a send: ``born_timestamp`` (milliseconds) and ``properties`` override the fields in ``common``."""
-
-    common: SendMessage
-    born_timestamp: int
-    properties: str
-
-
 def has_short_names(command: RemotingCommand) -> bool:
     """Return whether the fields of a send have names of one letter."""
     return command.code in SendMessage.SHORT_CODES
 
 
-def read_send_header(command: RemotingCommand) -> SendHeader:
-    """Return the header of a send.
+def read_send_header(command: RemotingCommand) -> tuple[SendMessage, int, str]:
+    """Return the header of a send, its time of birth in milliseconds, and its properties.
+
+    In the header itself, these two fields may be those of another send.
 
     Raises:
         FieldError: A field is missing or of another type.
@@ -50,10 +44,10 @@ def read_send_header(command: RemotingCommand) -> SendHeader:
     born, properties = rest.pop(born_name, ""), rest.pop(properties_name, "")
     fields = (*rest, *rest.values())
     is_plain = len(born) <= _DIGITS_THAT_FIT and born.isdecimal() and born.isascii()
-    if is_plain and sum(map(len, fields)) <= KEPT_CHARACTERS_MAX:
-        return SendHeader(_common(command.code, fields), int(born), properties)
+    if is_plain and len("".join(fields)) <= KEPT_CHARACTERS_MAX:
+        return _common(command.code, fields), int(born), properties
     header = SendMessage.from_ext({**_DEFAULTS[is_short], **command.ext}, command.code)
-    return SendHeader(header, header.born_timestamp, header.properties or "")
+    return header, header.born_timestamp, header.properties or ""
 
 
 @lru_cache(maxsize=KEPT_MAX)

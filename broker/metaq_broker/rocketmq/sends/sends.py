@@ -165,7 +165,7 @@ class Sends:
         """
         self._interceptors.append(interceptor)
         names = {re.escape(name) for each in self._interceptors for name in each.markers}
-        self._markers = re.compile(f"(?:^|\x02)(?:{'|'.join(sorted(names))})\x01") if names else None
+        self._markers = re.compile(f"\x02(?:{'|'.join(sorted(names))})\x01") if names else None
 
     def send(self, call: Call) -> RemotingCommand | None:
         """Carry out a send."""
@@ -239,7 +239,8 @@ class Sends:
         """Return whether an interceptor may take over a send."""
         if self._markers is None:
             return False
-        return header.topic[0] == "%" or bool(header.sys_flag & TRANSACTION or self._markers.search(properties))
+        is_of_group, is_half = header.topic[0] == "%", header.sys_flag & TRANSACTION
+        return bool(is_of_group or is_half or self._markers.search(f"\x02{properties}"))
 
     def _batch(self, send: Send) -> RemotingCommand | None:
         header, command = send.header, send.call.request
