@@ -252,17 +252,17 @@ class MessageStore:
         run_bytes = min(READ_BYTES, max(READ_BYTES_MIN, records.frame_bytes * wanted.messages_max * 5 // 4))
         frame_bytes = 0  # of a frame that is longer than a run
         while not collected.is_full and offset - began < LOOKED_AT_BYTES_MAX:
-            base = self.numbers.base(log, offset)
-            if base is None:
-                if not collected.looked_at:
-                    return NumberPending(log.topic, log.index, offset)
-                break
             found = log.read(offset, frame_bytes or min(run_bytes, STRETCH_BYTES - offset % STRETCH_BYTES))
             if isinstance(found, ReadAtEnd):
                 break
             if isinstance(found, ReadMoved):
                 offset, ordinal = found.offset, boundary_at(log, found.offset).ordinal
                 continue
+            base = self.numbers.base(log, offset)
+            if base is None:
+                if not collected.looked_at:
+                    return NumberPending(log.topic, log.index, offset)
+                break
             run, before = found.read(), collected.looked_at
             try:
                 known_ms, where = time_before(log, offset), log.directory.name

@@ -116,9 +116,8 @@ class PartitionNumbers:
         number = self._numbers.get((log.topic, log.index, stretch))
         if number is None:
             return None
-        incarnation = self._stretches[number].incarnation
-        known = incarnation is None or log.incarnation is None or incarnation == log.incarnation
-        return number if known else None
+        incarnation, present = self._stretches[number].incarnation, log.incarnation
+        return number if incarnation is None or present is None or incarnation == present else None
 
     def find(self, physical_offset: int) -> tuple[Stretch, int] | None:
         """Return the stretch of a physical offset, and the offset in its partition; ``None`` if it is not assigned.
