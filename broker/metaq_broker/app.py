@@ -56,7 +56,7 @@ from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.replication.roles import Replication
 from metaq_broker.rocketmq.system_topics import COPIED_LAST
 from metaq_broker.serve.accounts.account_list import AccountList
-from metaq_broker.serve.fair_queue import is_client_alone
+from metaq_broker.serve.fair_queue import FairQueue
 from metaq_broker.serve.server import Server, bind
 from metaq_broker.serve.tls import server_context
 from metaq_broker.start_errors import StartFailed as StartFailed
@@ -125,7 +125,8 @@ class Broker:
         self._files, self._clock = Files(), Clock()
         paired = isinstance(config.role, SamsaConfig | PairConfig)
         make_commit = PairedCommit if paired else GroupCommit
-        self.commit = make_commit(self._flush_policy, is_client_alone=is_client_alone)
+        queue = FairQueue.of(asyncio.get_running_loop())
+        self.commit = make_commit(self._flush_policy, is_client_alone=queue.has_one_client)
         self._closing = contextlib.AsyncExitStack()
         self._keeping_jumps = threading.Lock()
 

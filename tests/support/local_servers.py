@@ -54,8 +54,12 @@ def broker_thread(folder: Path, rest: str = "[topic=*]\n", **keys: object) -> It
     ``keys`` are of its system section, ``rest`` stands behind that.
     """
     text = system_section(**{"dataPath": folder, "hostName": "127.0.0.1", "bindAddress": "127.0.0.1"} | keys)
-    broker = Broker(parse(f"{text}{rest}".encode(), "test.ini"), None, lambda: None)
+
+    async def made() -> Broker:
+        return Broker(parse(f"{text}{rest}".encode(), "test.ini"), None, lambda: None)
+
     with closing(LoopThread()) as loop:
+        broker = loop.run(made())
         try:
             loop.run(broker.open())
             loop.run(broker.serve())

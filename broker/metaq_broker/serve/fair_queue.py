@@ -145,9 +145,4 @@ class FairQueue:
             waiting.serve_next()
 
 
-def is_client_alone() -> bool:
-    """Say whether one client of the running event loop at most has had something to do lately."""
-    return FairQueue.of(asyncio.get_running_loop()).has_one_client()
-
-
 _QUEUES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, FairQueue]] = WeakKeyDictionary()

@@ -20,12 +20,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from metaq_broker.log.engine.outcomes import Refusal
+from metaq_broker.log.engine.outcomes import Refusal, StorageFailed
 from metaq_broker.transactions.interfaces import MIB, CallLater, RunInWorker, TransactionStore, Unit
 from metaq_broker.transactions.journal import JournalDamaged
 from metaq_broker.transactions.journal_writer import JournalWriter
 from metaq_broker.transactions.outcomes import CommittedNotStored
-from metaq_broker.transactions.stalled import Failures, StalledCommits, Stores, Together
+from metaq_broker.transactions.stalled import Failures, StalledCommits, Together, append_units
 from metaq_broker.transactions.transaction import Transaction
 
 _log = logging.getLogger(__name__)
@@ -56,9 +56,10 @@ class Applier:
         self.run_in_worker = run_in_worker
         self.writer = writer
         self._applied = applied
-        self._stores = Stores(store)
+        self._store = store
         self.stalled = StalledCommits(writer, store, call_later, run_in_worker, self._stored)
-        self._lane = _Lane(self)
+        self.lane = Lane(self)
+        """Appends transactions in the order in which their commits became durable."""
         self.stopped = False
 
     def stop(self) -> None:
@@ -66,19 +67,9 @@ class Applier:
         self.stopped = True
         self.stalled.stop()
 
-    def apply(self, transactions: Sequence[Transaction]) -> None:
-        """Append the messages of durably committed transactions, in order, after all earlier calls."""
-        self._lane.add(transactions)
-
-    def apply_apart(self, transactions: Sequence[Transaction]) -> None:
-        """Append the messages of durably committed transactions, in order; other transactions need not wait
-        for them.
-        """
-        _Lane(self).add(transactions)
-
     def resume(self, transaction: Transaction, units: Units) -> None:
         """Append the units of a committed transaction that a restart found missing in the partitions."""
-        self._stores.append(units, partial(self.finished, transaction, unsure=True))
+        append_units(self._store, units, partial(self.finished, transaction, unsure=True))
 
     def append(self, transaction: Transaction, units: Units) -> None:
         together = Together(len(units), partial(self.finished, transaction))
@@ -87,15 +78,16 @@ class Applier:
 
     def append_group(self, group: Sequence[Unit], together: Together) -> None:
         """Append the units of one partition, unless units of an earlier transaction are still missing there."""
-        before = self.stalled.before(group[0].partition_key)
+        partition_key = group[0].partition_key
+        before = self.stalled.before(partition_key)
         if before is None:
-            self._stores.append_group(group, together)
+            self._store.append(group, partial(together.one, partition_key))
         else:
-            together.one(group[0].partition_key, before)
+            together.one(partition_key, before)
 
     def unread(self, transaction: Transaction, error: Exception) -> None:
         """Record that the messages of a transaction cannot be read from the journal."""
-        self.finished(transaction, dict.fromkeys(transaction.contents, error))
+        self.finished(transaction, dict.fromkeys(transaction.contents, StorageFailed(str(error), error)))
 
     def finished(self, transaction: Transaction, failures: Failures, *, unsure: bool = False) -> None:
         """Record that a transaction is readable, or which partitions cannot store their messages now.
@@ -107,7 +99,7 @@ class Applier:
         if not failures:
             self._stored(transaction)
             return
-        reason = str(next(iter(failures.values())))
+        reason = next(iter(failures.values())).reason
         _log.error("transaction %s is committed, but not readable yet: %s", transaction.key, reason)
         self.stalled.add(transaction, failures, unsure=unsure)
         fail(transaction, CommittedNotStored(transaction.key, reason))
@@ -117,11 +109,13 @@ class Applier:
         self._applied(transaction)
 
 
-class _Lane:
-    """Appends transactions in order, one partition per quantum; the next large one is read meanwhile.
+class Lane:
+    """Appends durably committed transactions in order, one partition per quantum; the next large one is read meanwhile.
 
-    So at most two large ones are in memory: ``_groups`` are the partitions that the one being appended still has to
-    write, ``_groups_read`` those of the next.
+    Transactions of different lanes do not wait for each other.
+
+    At most two large ones are in memory: ``_groups`` are the partitions that the one being appended still has to write,
+    ``_groups_read`` those of the next.
     """
 
     def __init__(self, applier: Applier) -> None:
@@ -170,7 +164,7 @@ class _Lane:
         job = writer.begin_read(transaction)
 
         def read(error: BaseException | None) -> None:
-            units = writer.end_read(transaction, job)
+            units = writer.end_read(job)
             self._reading = False
             if error is None:
                 together = Together(len(units), partial(self._applier.finished, transaction))

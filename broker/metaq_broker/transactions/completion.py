@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from metaq.model import TransactionId, Xid
 from metaq_broker.log.engine.outcomes import Refusal
-from metaq_broker.transactions.applier import Applier, fail, settle
+from metaq_broker.transactions.applier import Applier, Lane, fail, settle
 from metaq_broker.transactions.decisions import Decision, Decisions, Heuristics
 from metaq_broker.transactions.group_sync import GroupSync
 from metaq_broker.transactions.interfaces import (
@@ -122,7 +122,7 @@ class Completion:
         transaction.disarm()
         transaction.waiting.append(done)
         if transaction.messages:
-            self._apply_when_durable([transaction], self._applier.apply)
+            self._apply_when_durable([transaction], self._applier.lane)
         else:
             self._applied(transaction)
 
@@ -158,7 +158,7 @@ class Completion:
         if committing:
             transaction.state = transaction.after(Event.COMMIT_TWO_PHASE)
             transaction.waiting.append(done)
-            self._apply_when_durable([transaction], self._applier.apply)
+            self._apply_when_durable([transaction], self._applier.lane)
         else:
             self._roll_back_when_durable(transaction, done)
 
@@ -193,7 +193,7 @@ class Completion:
         self._writer.decide(Decided(query_id, batch_id, keys, here, commits, ends, proposal.contents), chosen)
         for transaction in chosen:
             transaction.state = transaction.after(Event.DECIDE)
-        self._apply_when_durable(chosen, self._applier.apply_apart)
+        self._apply_when_durable(chosen, Lane(self._applier))
         return Decision(batch_id, keys, proposal.contents)
 
     def _is_known(self, key: Xid) -> bool:
@@ -230,15 +230,13 @@ class Completion:
             raise TransactionRefused(NoSpace(transaction.key, reason))
 
     def _ends(self, transactions: Sequence[Transaction]) -> Ends:
-        partition_keys = {partition_key for transaction in transactions for partition_key in transaction.contents}
-        return {partition_key: self._store.log_end(*partition_key) for partition_key in partition_keys}
+        log_end = self._store.log_end
+        return {key: log_end(*key) for transaction in transactions for key in transaction.contents}
 
-    def _apply_when_durable(
-        self, transactions: Sequence[Transaction], apply: Callable[[Sequence[Transaction]], None]
-    ) -> None:
+    def _apply_when_durable(self, transactions: Sequence[Transaction], lane: Lane) -> None:
         def durable(failure: Exception | None) -> None:
             if failure is None:
-                apply(transactions)
+                lane.add(transactions)
                 return
             for transaction in transactions:
                 fail(transaction, OutcomeUnknown(transaction.key, str(failure)))

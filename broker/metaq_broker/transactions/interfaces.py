@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import Frame
 from metaq.formats.message_id import IdRange
-from metaq_broker.log.engine.outcomes import Refusal
+from metaq_broker.log.engine.outcomes import Refusal, StorageFailed
 
 MIB: Final = 1 << 20
 
@@ -54,11 +54,11 @@ class TransactionStore(Protocol):
     def next_ids(self, count: int) -> IdRange:
         """Return ``count`` (at least 1) fresh message ids."""
 
-    def append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
+    def append(self, units: Sequence[Unit], done: Callable[[StorageFailed | None], None]) -> None:
         """Append the units of one partition, all or none, in order and contiguously.
 
-        ``done`` is called exactly once: when all units are durable and readable, or with the error if they could not be
-        stored. Durable means fsynced, also for a topic whose plain puts are acknowledged earlier
+        ``done`` is called exactly once: when all units are durable and readable, or with the failure if they could not
+        be stored. Durable means fsynced, also for a topic whose plain puts are acknowledged earlier
         (``unflushThreshold``). Whatever ``check`` once accepted must be accepted here, even if the topic has since been
         removed from the configuration or the partition closed: the messages are committed.
         """

@@ -47,7 +47,7 @@ from metaq_broker.transactions.journal_bytes import (
     start_of,
 )
 from metaq_broker.transactions.read_buffers import ReadBuffers
-from metaq_broker.transactions.records import Record, RecordDamaged, decode, encode_parts
+from metaq_broker.transactions.records import Record, RecordDamaged, decode, encode
 
 _log = logging.getLogger(__name__)
 
@@ -171,12 +171,13 @@ class Journal:
         self._extent = Extent(files, directory)
         self._files: list[_File] = []
         self._named_start = -1
-        self._durable_lsn = 0
+        self.end_lsn = self.durable_lsn = 0
+        """LSN of the next record, and the LSN before which everything is durable."""
         self._in_flight = False
         self._reads = 0
         self._closed = False
         self.failure: str | None = "the broker is starting"
-        self.appended: Callable[[int], None] = lambda end_lsn: None
+        self.appended: Callable[[int], None] | None = None
         """Called with the new end after every append."""
 
     def load(self, visit: Visit) -> None:
@@ -197,16 +198,6 @@ class Journal:
         self.failure = None
 
     # ---- what is there
-
-    @property
-    def end_lsn(self) -> int:
-        """LSN of the next record."""
-        return self._files[-1].end
-
-    @property
-    def durable_lsn(self) -> int:
-        """Everything before this LSN is durable."""
-        return self._durable_lsn
 
     @property
     def byte_count(self) -> int:
@@ -233,16 +224,19 @@ class Journal:
             JournalDamaged: The bytes have changed since they were written.
             OSError: The file cannot be read.
         """
-        return self._file_of(location).read(self._disk, location, self._read_buffers)
+        return self._file_of(location.lsn).read(self._disk, location, self._read_buffers)
 
-    def _file_of(self, location: Location) -> _File:
-        return next(file for file in reversed(self._files) if file.start <= location.lsn)
+    def _file_of(self, lsn: int) -> _File:
+        for file in reversed(self._files):
+            if file.start <= lsn:
+                return file
+        raise AssertionError(f"LSN {lsn} is before the oldest file")
 
     def begin_read(self, locations: Sequence[Location]) -> JournalRead:
         """Capture what is to be read, on the loop or in a worker thread. Pass the result to ``end_read``, even if it
         was not read.
         """
-        partition_keys = tuple((self._file_of(location), location) for location in locations)
+        partition_keys = tuple((self._file_of(location.lsn), location) for location in locations)
         for file, _ in partition_keys:
             file.readers += 1
         self._reads += 1
@@ -269,13 +263,14 @@ class Journal:
         file = self._file_with_space()
         parts: list[Buffer] = []
         locations: list[Location] = []
-        lsn = file.end
+        lsn = self.end_lsn
         for record in records:
-            kind, payload = encode_parts(record)
-            parts += (pack_record(lsn, self._durable_lsn, kind, payload), *payload)
-            locations.append(Location(lsn, RECORD_HEADER_BYTES + sum(map(len, payload))))
-            lsn = locations[-1].end
-        self._write(file, parts, lsn - file.end)
+            kind, payload = encode(record)
+            parts += (pack_record(lsn, self.durable_lsn, kind, payload), *payload)
+            length = RECORD_HEADER_BYTES + sum(map(len, payload))
+            locations.append(Location(lsn, length))
+            lsn += length
+        self._write(file, parts, lsn - self.end_lsn)
         return locations
 
     def _write(self, file: _File, parts: Sequence[Buffer], byte_count: int) -> None:
@@ -285,7 +280,9 @@ class Journal:
             self._cut_back(file, error)
             raise JournalFailed(f"cannot write {file.path}: {error.strerror or error}") from error
         file.size += byte_count
-        self.appended(file.end)
+        self.end_lsn += byte_count
+        if self.appended is not None:
+            self.appended(self.end_lsn)
 
     def _cut_back(self, file: _File, cause: OSError) -> None:
         try:
@@ -298,7 +295,7 @@ class Journal:
         if current.size < self._file_bytes or current.size == FILE_HEADER_BYTES:
             return current
         try:
-            return self._begin_file(current.end)
+            return self._begin_file(self.end_lsn)
         except OSError as error:
             raise JournalFailed(f"cannot begin a new file in {self._directory}: {error.strerror or error}") from error
 
@@ -313,6 +310,7 @@ class Journal:
                 self._disk.close(fd)
             raise
         self._files.append(_File(start, path, fd, FILE_HEADER_BYTES))
+        self.end_lsn = start + FILE_HEADER_BYTES
         return self._files[-1]
 
     # ---- durability
@@ -320,33 +318,32 @@ class Journal:
     def pending_sync(self) -> JournalSync | None:
         """Return the fsync to run now; ``None`` if nothing is unsynced, an fsync is under way, or the journal failed.
         """
-        if self._in_flight or self.failure is not None or self._durable_lsn == self.end_lsn:
+        if self._in_flight or self.failure is not None or self.durable_lsn == self.end_lsn:
             return None
         self._in_flight = True
         return self._sync_of_all()
 
     def _sync_of_all(self) -> JournalSync:
-        fds = tuple(file.fd for file in self._files if file.end > self._durable_lsn)
+        fds = tuple(file.fd for file in self._files if file.end > self.durable_lsn)
         newest = self._files[-1].start
         directory = self._directory if newest != self._named_start else None
         return JournalSync(self._disk, fds, directory, self.end_lsn, newest, self._extent)
 
-    def durable_to(self) -> int | JournalFailed:
-        """Return the LSN before which everything is durable, or the failure after which nothing more becomes durable.
+    def complete_sync(self, job: JournalSync, error: OSError | None) -> int | JournalFailed:
+        """Record the result of ``job``; return the LSN before which everything is durable, or the failure after which
+        nothing more becomes durable.
         """
-        return self._durable_lsn if self.failure is None else JournalFailed(self.failure)
-
-    def complete_sync(self, job: JournalSync, error: OSError | None) -> None:
-        """Record the result of ``job``."""
         self._in_flight = False
         self._note(job, error)
-        self._close_if_idle()
+        if self._closed:
+            self._close_if_idle()
+        return self.durable_lsn if self.failure is None else JournalFailed(self.failure)
 
     def _note(self, job: JournalSync, error: OSError | None) -> None:
         if error is not None:
             self._fail(f"cannot fsync in {self._directory}: {error}")
         else:
-            self._durable_lsn = max(self._durable_lsn, job.target_lsn)
+            self.durable_lsn = max(self.durable_lsn, job.target_lsn)
             self._named_start = max(self._named_start, job.newest_start)
 
     def abandon_sync(self) -> None:
@@ -360,7 +357,7 @@ class Journal:
         Raises:
             OSError: They cannot be read.
         """
-        file = next(each for each in reversed(self._files) if each.start <= lsn)
+        file = self._file_of(lsn)
         return file.start, self._disk.pread(file.fd, min(count, file.end - lsn), lsn - file.start)
 
     @property
@@ -395,7 +392,7 @@ class Journal:
             OSError: A file could not be removed. The call may be repeated.
         """
         while len(self._files) > 1 and (oldest := self._files[0]).end <= lsn:
-            if oldest.end > self._durable_lsn:
+            if oldest.end > self.durable_lsn:
                 raise AssertionError(f"{oldest.path} is still being written")
             self._extent.begin_at(oldest.end)
             self._disk.unlink(oldest.path)
@@ -415,7 +412,7 @@ class Journal:
         Raises:
             OSError: The record cannot be written.
         """
-        if self._durable_lsn == self.end_lsn:
+        if self.durable_lsn == self.end_lsn:
             self._extent.cover(self.end_lsn)
 
     def close(self) -> None:
@@ -451,8 +448,9 @@ class Journal:
                 break
         if not self._files:
             self._begin_file(0)
+        newest = self._files[-1]
+        self.end_lsn = newest.end
         if self.end_lsn < self._extent.end:
-            newest = self._files[-1]
             raise JournalDamaged(newest.path, newest.size, f"the journal went on to LSN {self._extent.end}")
 
     def _load_extent(self, starts: Sequence[int]) -> None:
@@ -467,7 +465,7 @@ class Journal:
     def _visit_file(self, file: _File, visit: Visit) -> None:
         try:
             for raw in records_of(self._disk.pread(file.fd, file.size, 0), file.start):
-                self._durable_lsn = max(self._durable_lsn, raw.durable_lsn)
+                self.durable_lsn = max(self.durable_lsn, raw.durable_lsn)
                 visit(Location(raw.lsn, raw.length), decode(raw.kind, raw.payload))
         except UnknownVersion as other:
             raise JournalDamaged(file.path, 0, f"version {other.version} of the journal is unknown here") from None
@@ -483,7 +481,7 @@ class Journal:
             data = self._disk.pread(file.fd, file.size, 0)
             if durable_claim(data, file.start, fault.lsn) > fault.lsn:
                 raise self._damage(fault)
-        lost = self.end_lsn - fault.lsn
+        lost = self._files[-1].end - fault.lsn
         if lost:  # a crash may leave an empty file that was just begun
             _log.warning("transaction journal: cut %d torn bytes at LSN %d: %s", lost, fault.lsn, fault.reason)
         while self._files and self._files[-1].start >= fault.lsn:
@@ -495,7 +493,7 @@ class Journal:
             self._begin_file(fault.lsn)
 
     def _damage(self, fault: Broken) -> JournalDamaged:
-        file = next(f for f in reversed(self._files) if f.start <= fault.lsn)
+        file = self._file_of(fault.lsn)
         return JournalDamaged(file.path, fault.lsn - file.start, fault.reason)
 
     def _remove_newest(self) -> None:
@@ -509,12 +507,12 @@ class Journal:
         # so another fsync would not write them. Therefore everything that is not recorded as durable is written again,
         # then synced.
         for file in self._files:
-            if file.end > self._durable_lsn:
-                at = max(0, self._durable_lsn - file.start)
+            if file.end > self.durable_lsn:
+                at = max(0, self.durable_lsn - file.start)
                 self._disk.pwrite(file.fd, self._disk.pread(file.fd, file.size - at, at), at)
             self._disk.fdatasync(file.fd)
         self._disk.fsync_dir(self._directory)
-        self._durable_lsn, self._named_start = self.end_lsn, self._files[-1].start
+        self.durable_lsn, self._named_start = self.end_lsn, self._files[-1].start
         try:
             self._extent.begin_at(self._files[0].start)
             self._extent.cover(self.end_lsn)

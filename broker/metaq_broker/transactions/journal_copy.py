@@ -296,14 +296,15 @@ class JournalCopy:
         self._covered_s = now_s if extent is not None else self._covered_s
         return CopySync(self, self._disk, fds, directory, self.end, extent)
 
-    def complete_sync(self, job: CopySync, error: OSError | None) -> None:
-        """Record the result of ``job``."""
+    def complete_sync(self, job: CopySync, error: OSError | None) -> int | StreamRefused:
+        """Record the result of ``job``; return what ``durable_to`` does."""
         self._in_flight = False
         if error is not None:
             self.failure = f"the transaction journal cannot be synced: {error}"
-            return
-        self._durable_end = max(self._durable_end, job.end)
-        self._named_start = self._files[-1].start if job.directory is not None else self._named_start
+        else:
+            self._durable_end = max(self._durable_end, job.end)
+            self._named_start = self._files[-1].start if job.directory is not None else self._named_start
+        return self.durable_to()
 
     def durable_to(self) -> int | StreamRefused:
         """Return the LSN before which everything is durable, or why nothing more becomes durable."""

@@ -10,7 +10,7 @@ after everything written until then is durable.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from metaq.model import Xid
 from metaq_broker.transactions.checkpoint import RecordLedger, Slot
@@ -209,34 +209,26 @@ class JournalWriter:
 
     # ---- reading back
 
-    def begin_read(self, transaction: Transaction) -> JournalRead:
-        """Capture where the messages of a transaction are. Run the result in any thread, then pass it to ``end_read``.
-        """
-        chunks = range(transaction.chunks)
-        return self._journal.begin_read([self._ledger.location(chunk_slot(transaction.serial, n)) for n in chunks])
-
-    def end_read(self, transaction: Transaction, job: JournalRead) -> list[list[Unit]]:
-        """Return the units that ``job`` has read, grouped by partition, in the order of the puts."""
-        self._journal.end_read(job)
-        units: dict[PartitionKey, list[Unit]] = {}
-        for record in job.records:
-            assert isinstance(record, Messages)
-            for unit in record.units:
-                units.setdefault(unit.partition_key, []).append(unit)
-        return list(units.values())
-
     def units(self, transaction: Transaction) -> list[list[Unit]]:
-        """Read the units of a transaction from the journal, grouped as ``end_read`` does (blocking).
+        """Read the units of a transaction from the journal, grouped by partition, in the order of the puts (blocking).
 
         Raises:
             JournalDamaged, OSError: They cannot be read.
         """
-        job = self.begin_read(transaction)
-        try:
-            job.run()
-        finally:
-            units = self.end_read(transaction, job)
-        return units
+        return _by_partition(map(self._journal.read, self._locations(transaction)))
+
+    def begin_read(self, transaction: Transaction) -> JournalRead:
+        """Capture where the messages of a transaction are. Run the result in any thread, then pass it to ``end_read``.
+        """
+        return self._journal.begin_read(self._locations(transaction))
+
+    def end_read(self, job: JournalRead) -> list[list[Unit]]:
+        """Return the units that ``job`` has read, as ``units`` does."""
+        self._journal.end_read(job)
+        return _by_partition(job.records)
+
+    def _locations(self, transaction: Transaction) -> list[Location]:
+        return [self._ledger.location(chunk_slot(transaction.serial, number)) for number in range(transaction.chunks)]
 
     def _write_step(self, transaction: Transaction, last: Callable[[int], Record] | None) -> Location:
         """Write the messages that are still in memory, then the record that ``last`` makes of the number of chunks."""
@@ -267,6 +259,15 @@ class JournalWriter:
             raise TransactionRefused(JournalUnavailable(str(failure))) from failure
         self._written()
         return locations
+
+
+def _by_partition(chunks: Iterable[Record]) -> list[list[Unit]]:
+    units: dict[PartitionKey, list[Unit]] = {}
+    for chunk in chunks:
+        assert isinstance(chunk, Messages)
+        for unit in chunk.units:
+            units.setdefault(unit.partition_key, []).append(unit)
+    return list(units.values())
 
 
 def _remembered(key: Xid, outcome: Outcome) -> Heuristic:

@@ -9,7 +9,6 @@ from metaq.formats.message_id import IdRange
 from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.outcomes import DiskFull, Refusal, StorageFailed
-from metaq_broker.log.files.errors import LogFailed
 from metaq_broker.transactions.interfaces import Unit
 from metaq_broker.transactions.outcomes import TransactionRefused
 
@@ -46,20 +45,12 @@ class EngineStore:
     def next_ids(self, count: int) -> IdRange:
         return self._engine.reserve_ids(count)
 
-    def append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
-        first, *behind = [each.frames for each in units]
-        unit = Append(*units[0].partition_key, first, Terms.COMMITTED, behind=behind)
-        outcome = self._engine.append(unit, lambda refusal: done(_cause(refusal)))
+    def append(self, units: Sequence[Unit], done: Callable[[StorageFailed | None], None]) -> None:
+        block, behind = units[0].frames, [each.frames for each in units[1:]]
+        outcome = self._engine.append(Append(*units[0].partition_key, block, Terms.COMMITTED, behind=behind), done)
         if isinstance(outcome, Refusal):
-            done(_cause(outcome))
+            done(outcome if isinstance(outcome, StorageFailed) else StorageFailed(str(outcome)))
 
     def scan(self, topic: str, partition: int, from_offset: int) -> Iterable[Frame]:
         log = self._engine.stores.get(topic, partition)
         return () if log is None else log.scan(from_offset)
-
-
-def _cause(refusal: Refusal | None) -> Exception | None:
-    if refusal is None:
-        return None
-    cause = refusal.cause if isinstance(refusal, StorageFailed) else None
-    return cause or LogFailed("a partition", str(refusal))

@@ -31,7 +31,7 @@ serials in ``Decided``, mean that the record only remembers the outcome and comm
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from metaq.formats.frame_block import FrameBlock
@@ -144,11 +144,8 @@ Record = Messages | PreparedRecord | Committed | RolledBack | Applied | Heuristi
 
 
 def _text(value: str) -> bytes:
-    return _bytes(value.encode())
-
-
-def _bytes(value: bytes) -> bytes:
-    return _U32.pack(len(value)) + value
+    encoded = value.encode()
+    return _U32.pack(len(encoded)) + encoded
 
 
 def _list(items: Iterable[bytes]) -> bytes:
@@ -164,16 +161,12 @@ def _branch(branch: Branch) -> bytes:
     return _U64.pack(branch.serial) + _U32.pack(branch.chunks) + _text(str(branch.key))
 
 
-def _messages_parts(r: Messages) -> list[Buffer]:
+def _write_messages(r: Messages) -> list[Buffer]:
     parts: list[Buffer] = [_U64.pack(r.serial) + _U32.pack(r.chunk) + _U32.pack(len(r.units))]
     for unit in r.units:
         numbers = _I32.pack(unit.partition) + _U32.pack(unit.frames.count) + _U32.pack(len(unit.frames))
         parts += (_text(unit.topic) + numbers, unit.frames.data)
     return parts  # no copy: blocks may be large
-
-
-def _write_messages(r: Messages) -> bytes:
-    return b"".join(_messages_parts(r))
 
 
 def _write_prepared(r: PreparedRecord) -> bytes:
@@ -288,7 +281,7 @@ def _read_decided_contents(r: _Reader) -> Decided:
     return _read_decided(r)._replace(contents=contents)
 
 
-WRITERS: Final[Mapping[type, tuple[int, Callable[..., bytes]]]] = {
+WRITERS: Final[Mapping[type, tuple[int, Callable[..., bytes | list[Buffer]]]]] = {
     Messages: (1, _write_messages),
     PreparedRecord: (2, _write_prepared),
     Committed: (3, _write_committed),
@@ -313,20 +306,13 @@ READERS: Final[Mapping[int, Callable[[_Reader], Record]]] = {
 }
 
 
-def encode(record: Record) -> tuple[int, bytes]:
-    """Return ``(type, payload)`` of a record."""
+def encode(record: Record) -> tuple[int, Sequence[Buffer]]:
+    """Return ``(type, parts of the payload)`` of a record. Blocks of frames are parts of their own and not copied."""
     number, write = WRITERS[type(record)]
     if isinstance(record, Decided) and record.contents is not None:
         number, write = 10, _write_decided_contents
-    return number, write(record)
-
-
-def encode_parts(record: Record) -> tuple[int, list[Buffer]]:
-    """Return ``(type, parts of the payload)`` of a record. Blocks of frames are parts of their own and not copied."""
-    if isinstance(record, Messages):
-        return WRITERS[Messages][0], _messages_parts(record)
-    number, payload = encode(record)
-    return number, [payload]
+    written = write(record)
+    return number, (written,) if isinstance(written, bytes) else written
 
 
 def decode(kind: int, payload: Buffer) -> Record:

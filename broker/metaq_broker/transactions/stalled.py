@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final
 
 from metaq.errors import MetaqError
+from metaq_broker.log.engine.outcomes import StorageFailed
 from metaq_broker.log.files.errors import LogFull
 from metaq_broker.transactions.interfaces import CallLater, RunInWorker, Timer, TransactionStore, Unit
 from metaq_broker.transactions.journal import JournalRead
@@ -32,37 +33,15 @@ RETRY_S: Final = 1.0
 RETRY_S_MAX: Final = 8.0
 """Seconds between two attempts, after the earlier ones have failed."""
 
-Failures = Mapping[PartitionKey, Exception]
+Failures = Mapping[PartitionKey, StorageFailed]
 """The partitions that could not store their unit, and why."""
 
 OnStored = Callable[[Failures], None]
 
 
-class StalledBefore(MetaqError):
-    """The partition does not have the messages of an earlier transaction yet; the text says why."""
-
-
-class Stores:
-    """Appends units to their partitions, and collects which of these have failed."""
-
-    def __init__(self, store: TransactionStore) -> None:
-        self._store = store
-
-    def append(self, units: Sequence[Sequence[Unit]], done: OnStored) -> None:
-        """Append units of several partitions; ``done`` when all are readable or have failed."""
-        if not units:
-            done({})
-            return
-        together = Together(len(units), done)
-        for group in units:
-            self.append_group(group, together)
-
-    def append_group(self, group: Sequence[Unit], together: Together) -> None:
-        one = partial(together.one, group[0].partition_key)
-        try:
-            self._store.append(group, one)
-        except (MetaqError, OSError) as error:
-            one(error)
+@dataclass(frozen=True, slots=True)
+class StalledBefore(StorageFailed):
+    """The partition does not have the messages of an earlier transaction yet; ``reason`` says why."""
 
 
 class Together:
@@ -70,15 +49,30 @@ class Together:
 
     def __init__(self, left: int, done: OnStored) -> None:
         self._left, self._done = left, done
-        self._failures: dict[PartitionKey, Exception] = {}
+        self._failures: dict[PartitionKey, StorageFailed] = {}
 
-    def one(self, partition_key: PartitionKey, error: Exception | None) -> None:
+    def one(self, partition_key: PartitionKey, failure: StorageFailed | None) -> None:
         """Record that a partition has stored its unit, or why not."""
-        if error is not None:
-            self._failures[partition_key] = error
+        if failure is not None:
+            self._failures[partition_key] = failure
         self._left -= 1
         if not self._left:
             self._done(self._failures)
+
+
+def append_units(store: TransactionStore, units: Sequence[Sequence[Unit]], done: OnStored) -> None:
+    """Append the units of several partitions; call ``done`` when all of them are readable or have failed."""
+    if not units:
+        done({})
+        return
+    together = Together(len(units), done)
+    for group in units:
+        store.append(group, partial(together.one, group[0].partition_key))
+
+
+def _left_nothing(failure: StorageFailed) -> bool:
+    """Return whether it is known that no message was stored."""
+    return isinstance(failure, StalledBefore) or isinstance(failure.cause, LogFull)
 
 
 @dataclass(slots=True, eq=False)
@@ -103,7 +97,6 @@ class StalledCommits:
     ) -> None:
         self._writer, self._store, self._stored = writer, store, stored
         self._call_later, self._run_in_worker = call_later, run_in_worker
-        self._stores = Stores(store)
         self._stalled: list[_Stalled] = []
         self._todo: deque[_Stalled] = deque()
         self._blocked: set[PartitionKey] = set()
@@ -126,7 +119,7 @@ class StalledCommits:
 
     def add(self, transaction: Transaction, failures: Failures, *, unsure: bool = False) -> None:
         """Try a transaction again later. ``unsure``: some of its messages may be in the partitions."""
-        parts = {key for key, error in failures.items() if unsure or not isinstance(error, LogFull | StalledBefore)}
+        parts = {key for key, failure in failures.items() if unsure or not _left_nothing(failure)}
         self._stalled.append(_Stalled(transaction, set(failures), parts))
         self._arm()
 
@@ -165,32 +158,32 @@ class StalledCommits:
             self._delay_s = RETRY_S
 
     def _read(self, stalled: _Stalled, job: JournalRead, error: BaseException | None) -> None:
-        units = self._writer.end_read(stalled.transaction, job)
+        units = self._writer.end_read(job)
         if self._stopped:
             return
         if error is not None:
-            failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
-            self._tried(stalled, dict.fromkeys(stalled.left, failure))
+            reason = str(error) if isinstance(error, Exception) else repr(error)
+            self._tried(stalled, dict.fromkeys(stalled.left, StorageFailed(reason)))
             return
         left = [group for group in units if group[0].partition_key in stalled.left]
         known = [group for group in left if group[0].partition_key not in stalled.unsure]
         unsure = [group for group in left if group[0].partition_key in stalled.unsure]
         try:
             unsure = list(missing_units(unsure, stalled.transaction.ends, self._store)) if unsure else []
-        except (MetaqError, OSError) as failure:
-            self._tried(stalled, dict.fromkeys(stalled.left, failure))
+        except (MetaqError, OSError) as fault:
+            self._tried(stalled, dict.fromkeys(stalled.left, StorageFailed(str(fault))))
             return
-        self._stores.append([*known, *unsure], partial(self._tried, stalled))
+        append_units(self._store, [*known, *unsure], partial(self._tried, stalled))
 
     def _tried(self, stalled: _Stalled, failures: Failures) -> None:
         transaction = stalled.transaction
         if self._stopped:
             return
         stalled.left = set(failures)
-        stalled.unsure |= {key for key, error in failures.items() if not isinstance(error, LogFull)}
+        stalled.unsure |= {key for key, failure in failures.items() if not _left_nothing(failure)}
         if failures:
             self._blocked |= stalled.left
-            transaction.failure = CommittedNotStored(transaction.key, str(next(iter(failures.values()))))
+            transaction.failure = CommittedNotStored(transaction.key, next(iter(failures.values())).reason)
         else:
             self._stalled.remove(stalled)
             self._delay_s = RETRY_S

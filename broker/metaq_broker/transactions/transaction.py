@@ -72,10 +72,10 @@ class Transaction:
     failure: Refusal | None = None
     buffered_bytes: int = 0
     _chunks: dict[PartitionKey, list[FrameBlock]] = field(default_factory=dict)
+    _kind: Kind = field(init=False)
 
-    @property
-    def kind(self) -> Kind:
-        return Kind.XA if isinstance(self.key, Xid) else Kind.LOCAL
+    def __post_init__(self) -> None:
+        self._kind = Kind.XA if isinstance(self.key, Xid) else Kind.LOCAL
 
     def after(self, event: Event) -> State:
         """Return the state that ``event`` leads to.
@@ -83,7 +83,7 @@ class Transaction:
         Raises:
             TransactionRefused: It is not possible now.
         """
-        return next_state(self.kind, self.state, event)
+        return next_state(self._kind, self.state, event)
 
     def add(self, partition_key: PartitionKey, block: FrameBlock) -> None:
         """Add frames for one partition. The block is kept, or joined to the last one."""
@@ -122,8 +122,10 @@ class Transaction:
 
         Its units are in the order of their partitions, and within each in the order of the puts.
         """
+        if not self._chunks:
+            return None
         units = [Unit(*partition_key, chunk) for partition_key, chunks in self._chunks.items() for chunk in chunks]
-        return Messages(self.serial, self.chunks, tuple(units)) if units else None
+        return Messages(self.serial, self.chunks, tuple(units))
 
     def chunk_written(self) -> None:
         """Record that the chunk of ``next_chunk`` is in the journal, and release the memory."""

@@ -56,15 +56,15 @@ class LogPartitions(PlainStore):
         log = self.logs.get(topic, partition)
         return 0 if log is None else log.readable_end
 
-    def _append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
-        failure: Exception | None = None
+    def _append(self, units: Sequence[Unit], done: Callable[[StorageFailed | None], None]) -> None:
+        failure: StorageFailed | None = None
         for partition_key, group in groupby(units, lambda unit: unit.partition_key):
             try:
                 log = self.logs.get_or_create(*partition_key)
                 log.append_blocks([unit.frames for unit in group])
                 log.sync()
             except (OSError, LogFailed) as error:
-                failure = failure or error
+                failure = failure or StorageFailed(str(error), error)
         done(failure)
 
     def put(self, partition_key: PartitionKey, block: bytes) -> None:

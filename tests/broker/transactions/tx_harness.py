@@ -16,7 +16,7 @@ from typing import Any
 
 from manual_loop import ManualLoop
 from metaq_broker.clock import ManualClock
-from metaq_broker.log.engine.outcomes import PartitionClosed, PartitionUnknown, Refusal, TopicUnknown
+from metaq_broker.log.engine.outcomes import PartitionClosed, PartitionUnknown, Refusal, StorageFailed, TopicUnknown
 from metaq_broker.log.files.errors import LogFull
 from metaq_broker.log.files.files import Files
 from metaq_broker.text.put_replies import Worded
@@ -89,9 +89,10 @@ class PlainStore:
     def next_ids(self, count: int) -> IdRange:
         return self._ids.reserve(count, self._clock.now_ms())
 
-    def append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
+    def append(self, units: Sequence[Unit], done: Callable[[StorageFailed | None], None]) -> None:
         if units[0].partition_key in self.full:
-            done(LogFull(f"{units[0].topic}-{units[0].partition}", "there is no space"))
+            full = LogFull(f"{units[0].topic}-{units[0].partition}", "there is no space")
+            done(StorageFailed(str(full), full))
         elif self.hold:
             self.held.append(lambda: self._append(units, done))
         else:
@@ -102,12 +103,12 @@ class PlainStore:
         for each in held:
             each()
 
-    def _append(self, units: Sequence[Unit], done: Callable[[Exception | None], None]) -> None:
+    def _append(self, units: Sequence[Unit], done: Callable[[StorageFailed | None], None]) -> None:
         try:
             for partition_key, group in groupby(units, lambda unit: unit.partition_key):
                 self.put(partition_key, b"".join(unit.frames.data for unit in group))
         except OSError as error:
-            done(error)
+            done(StorageFailed(str(error), error))
             return
         done(None)
 

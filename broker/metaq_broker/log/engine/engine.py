@@ -64,8 +64,8 @@ NO_IDS: Final = IdRange(EPOCH_MS, 0, 0, 0)
 """Committed messages have ids already."""
 
 OffsetQuestion = Literal["segment", "boundary", "timestamp", "ordinal", "message", "incarnation"]
-OnDurable = Callable[[Refusal | None], None]
-"""Called when a block may be acknowledged, or with the error if it never may."""
+OnDurable = Callable[[StorageFailed | None], None]
+"""Called when a block may be acknowledged, or with the failure if it never may."""
 
 
 _ANSWERS: Final[dict[OffsetQuestion, Callable[[PartitionLog, int], int | str]]] = {
@@ -167,7 +167,7 @@ class Engine:
             if error is not None:
                 self.statistics.puts_failed(topic, 0 if is_committed else count)
             elif not is_committed:
-                self.statistics.acknowledged(count, self._clock.monotonic() - began)
+                self.statistics.put_seconds.observe(self._clock.monotonic() - began, count)
             on_durable(None if error is None else StorageFailed(str(error), error))
 
         wait = self._commit.wait_durable if is_committed else self._commit.wait

@@ -318,17 +318,20 @@ class PartitionLog:
             return LogFailed(self.directory.name, self.failure or "its sync failed")
         return self.readable_end
 
-    def complete_sync(self, job: SyncJob, error: OSError | None) -> None:
-        """Record the end of a job: everything below ``job.end`` is durable, or the log is read-only now."""
+    def complete_sync(self, job: SyncJob, error: OSError | None) -> int | LogFailed:
+        """Record the end of a job: everything below ``job.end`` is durable, or the log is read-only now.
+
+        Return what ``durable_to`` does.
+        """
         if job is not self._unsynced.under_way:
-            return
+            return self.durable_to()
         if error is not None:
             self._unsynced.fail()
             self._fail(f"making offsets {self.readable_end} to {job.end} durable", error)
-            return
+            return self.durable_to()
         self._unsynced.settle(job, self._clock.since_boot())
-        self.readable_end = job.end
-        self.durable_ordinal = job.ordinal
+        self.readable_end, self.durable_ordinal = job.end, job.ordinal
+        return job.end
 
     def sync(self) -> None:
         """Make everything durable now (blocking).

@@ -37,7 +37,7 @@ from metaq_broker.clock import Clock
 from metaq_broker.histogram import SECONDS, Histogram
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.sync.sync import SyncJob
-from metaq_broker.log.sync.sync_queue import OnDurable, SyncQueue
+from metaq_broker.log.sync.sync_queue import OnDurable, SyncQueue, report
 from metaq_broker.log.sync.sync_times import SyncTimes
 from metaq_broker.loop_step import LoopStep
 
@@ -94,7 +94,7 @@ class _Partition(SyncQueue[SyncJob]):
     __slots__ = ("disk", "due", "log", "policy", "settling", "timer", "waits_for_disk")
 
     def __init__(self, log: PartitionLog, policy: FlushPolicy, commit: GroupCommit) -> None:
-        super().__init__(log, commit._sync, commit._call)
+        super().__init__(log, commit._sync)
         self.log = log
         self.disk = commit._disks.setdefault(log.directory.parent, _Disk())
         self.follow(policy)
@@ -188,7 +188,7 @@ class GroupCommit:
         self._schedule(partition)
         if log.readable_end >= end_offset:
             callback(None)
-        elif isinstance(lost := log.durable_to(), Exception):
+        elif log.failure is not None and isinstance(lost := log.durable_to(), Exception):
             callback(lost)
         else:
             partition.waiters.append((end_offset, callback))
@@ -289,17 +289,23 @@ class GroupCommit:
         disk = due[0].disk
         if self._is_syncing or not disk.times.are_quick(len(due), Clock.monotonic()) or not self._is_client_alone():
             return False
-        is_awaited = any(partition.waiters or self._is_watched(partition.log) for partition in due)
-        return is_awaited and all(partition.disk is disk for partition in due)
+        is_awaited = False
+        for partition in due:
+            if partition.disk is not disk:
+                return False
+            is_awaited = is_awaited or bool(partition.waiters) or self._is_watched(partition.log)
+        return is_awaited
 
     def _start_here(self, due: list[_Partition]) -> None:
         """Sync partitions on the loop, including the work of a completion."""
         jobs: list[tuple[_Partition, SyncJob]] = []
+        are_small = True
         for partition in due:
             partition.due = False
             if (job := partition.take()) is not None:
                 jobs.append((partition, job))
-        if not all(job.is_small for _, job in jobs):
+                are_small = are_small and job.is_small
+        if not are_small:
             for partition, job in jobs:
                 self._sync(partition, job)
             return
@@ -417,9 +423,8 @@ class GroupCommit:
     def _call(self, callback: Callable[[Argument], None], argument: Argument) -> None:
         try:
             callback(argument)
-        except Exception as failure:
-            context = {"message": "a durability callback failed", "exception": failure}
-            asyncio.get_running_loop().call_exception_handler(context)
+        except Exception as fault:
+            report(fault)
 
 
 def _at_end(callback: Callable[[], None]) -> None:

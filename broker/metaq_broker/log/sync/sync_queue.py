@@ -14,6 +14,8 @@ when they call ``start``, and in the thread in which their jobs run.
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
@@ -30,25 +32,19 @@ class Syncable(Protocol[Job]):
     def pending_sync(self) -> Job | None:
         """Return a job that makes everything durable; ``None`` if there is nothing to do, or a sync has failed."""
 
-    def complete_sync(self, job: Job, error: OSError | None, /) -> None:
-        """Record how a job ended."""
-
-    def durable_to(self) -> int | Exception:
-        """Return the offset below which everything is durable, or the failure after which nothing more will be."""
+    def complete_sync(self, job: Job, error: OSError | None, /) -> int | Exception:
+        """Record how a job ended; return the offset below which everything is durable, or the failure after which
+        nothing more will be.
+        """
 
 
 class SyncQueue(Generic[Job]):
-    """``call`` calls a callback; ``run(queue, job)`` runs a job in a thread and then calls ``queue.finish``."""
+    """``run(queue, job)`` runs a job in a thread and then calls ``queue.finish``."""
 
-    __slots__ = ("_call", "_run", "_source", "under_way", "waiters")
+    __slots__ = ("_run", "_source", "under_way", "waiters")
 
-    def __init__(
-        self,
-        source: Syncable[Job],
-        run: Callable[[Any, Job], None],
-        call: Callable[[OnDurable, Exception | None], None] = lambda callback, error: callback(error),
-    ) -> None:
-        self._source, self._run, self._call = source, run, call
+    def __init__(self, source: Syncable[Job], run: Callable[[Any, Job], None]) -> None:
+        self._source, self._run = source, run
         self.waiters: deque[tuple[int, OnDurable]] = deque()
         """(end offset, callback), oldest first."""
         self.under_way = False
@@ -70,11 +66,17 @@ class SyncQueue(Generic[Job]):
     def finish(self, job: Job, error: OSError | None) -> None:
         """Record how the sync ended, and call the waiting callbacks."""
         self.under_way = False
-        self._source.complete_sync(job, error)
-        waiters, reached = self.waiters, self._source.durable_to()
-        if isinstance(reached, Exception):
-            while waiters:
-                self._call(waiters.popleft()[1], reached)
-            return
-        while waiters and waiters[0][0] <= reached:
-            self._call(waiters.popleft()[1], None)
+        waiters, reached = self.waiters, self._source.complete_sync(job, error)
+        end, failure = (math.inf, reached) if isinstance(reached, Exception) else (reached, None)
+        while waiters and waiters[0][0] <= end:
+            callback = waiters.popleft()[1]
+            try:
+                callback(failure)
+            except Exception as fault:  # the others get their answer
+                report(fault)
+
+
+def report(fault: Exception) -> None:
+    """Report what a callback has raised; it is a bug."""
+    context = {"message": "a durability callback failed", "exception": fault}
+    asyncio.get_running_loop().call_exception_handler(context)

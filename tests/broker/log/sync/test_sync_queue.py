@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from metaq_broker.log.sync.sync_queue import SyncQueue
 
@@ -16,10 +18,8 @@ class Appended:
     def pending_sync(self) -> int | None:
         return self.end if self.failure is None and self.end > self.durable else None
 
-    def complete_sync(self, job: int, error: OSError | None) -> None:
+    def complete_sync(self, job: int, error: OSError | None) -> int | Exception:
         self.durable, self.failure = (job, None) if error is None else (self.durable, error)
-
-    def durable_to(self) -> int | Exception:
         return self.durable if self.failure is None else self.failure
 
 
@@ -80,3 +80,22 @@ def test_a_callback_may_append_and_start_the_next_sync(bench: Bench) -> None:
     assert bench.called == [("first", None)]
     bench.queue.finish(15, None)
     assert bench.called == [("first", None), ("second", None)]
+
+
+def test_a_callback_that_fails_is_reported_and_the_others_are_called(bench: Bench) -> None:
+    reported: list[object] = []
+
+    def fail(_error: Exception | None) -> None:
+        raise ValueError("a bug")
+
+    async def finish() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
+        bench.queue.finish(10, None)
+
+    bench.append(5, "first")
+    bench.queue.waiters.append((5, fail))
+    bench.append(5, "last")
+    bench.queue.start()
+    asyncio.run(finish())
+    assert bench.called == [("first", None), ("last", None)]
+    assert [str(each) for each in reported] == ["a bug"]
