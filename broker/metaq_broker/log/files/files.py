@@ -17,7 +17,7 @@ from pathlib import Path
 from metaq.model import Buffer
 
 _NEW_FILE_MODE = 0o644
-_LARGE_BYTES = 1 << 16  # from this size on, a write of its own costs less than a copy
+_PARTS_MAX = 1024  # of one call, on Linux: IOV_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,30 +96,12 @@ class Files:
             rest = rest[written:]
 
     def pwrite_all(self, fd: int, parts: Sequence[Buffer], position: int) -> None:
-        """Write all of ``parts`` behind each other at ``position``; after an error any part may have been written.
-
-        Small parts are joined, large ones are written without a copy.
+        """Write all of ``parts`` behind each other at ``position``, in one call unless the system writes less; after an
+        error any part may have been written.
         """
-        if len(parts) == 1:
-            self.pwrite(fd, parts[0], position)
-            return
-        small: list[Buffer] = []
-        for part in parts:
-            if len(part) < _LARGE_BYTES:
-                small.append(part)
-                continue
-            position = self._pwrite_joined(fd, small, position)
-            self.pwrite(fd, part, position)
-            position += len(part)
-        self._pwrite_joined(fd, small, position)
-
-    def _pwrite_joined(self, fd: int, parts: list[Buffer], position: int) -> int:
-        if parts:
-            data = b"".join(parts)
-            parts.clear()
-            self.pwrite(fd, data, position)
-            position += len(data)
-        return position
+        written = os.pwritev(fd, parts, position) if len(parts) <= _PARTS_MAX else 0
+        if written < sum(map(len, parts)):
+            self.pwrite(fd, b"".join(parts)[written:], position + written)
 
     def append(self, fd: int, data: Buffer) -> int:
         """Write all of ``data`` behind the last byte of the file; return the position of its first byte."""

@@ -7,7 +7,7 @@ changes, on the real one it makes them. So a check never disagrees with a repair
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,6 +48,9 @@ class UntouchedDisk(Files):
 
     def pwrite(self, fd: int, data: Buffer, position: int) -> None:
         self.changes.append(UntouchedChange("write", self._paths[fd]))
+
+    def pwrite_all(self, fd: int, parts: Sequence[Buffer], position: int) -> None:
+        self.pwrite(fd, b"", position)
 
     def truncate(self, fd: int, size: int) -> None:
         """Record a change of the size."""

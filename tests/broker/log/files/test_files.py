@@ -106,6 +106,20 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     files.close(fd)
 
 
+@pytest.mark.parametrize("parts", [[b"ab"], [b"ab", bytearray(b"cd"), memoryview(b"e")], [b"x", b""] * 800])
+def test_parts_are_written_behind_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: list[bytes]
+) -> None:
+    real = os.pwritev
+    for count_max in (1 << 20, 1):  # the system may write less than it is given
+        monkeypatch.setattr(os, "pwritev", lambda fd, given, at, most=count_max: real(fd, given[:most], at))
+        files = Files()
+        fd = files.open_append(tmp_path / f"{count_max}")
+        files.pwrite_all(fd, parts, 2)
+        assert files.pread(fd, 5000, 0) == b"\0\0" + b"".join(parts)
+        files.close(fd)
+
+
 def test_short_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_bytes(b"abcdefgh")
     real = os.pread
