@@ -49,17 +49,17 @@ class MinuteSum:
 
     def add(self, slot: int, count: int) -> None:
         """Count in the current slot."""
-        self._advance(slot)
+        if slot != self._newest:
+            self._advance(slot)
         self._sums[slot % _SLOTS] += count
 
     def total(self, slot: int) -> int:
         """Return the sum of the last slots; ``slot`` is the current one."""
-        self._advance(slot)
+        if slot != self._newest:
+            self._advance(slot)
         return sum(self._sums)
 
     def _advance(self, slot: int) -> None:
-        if slot == self._newest:
-            return
         for old in range(max(self._newest + 1, slot - _SLOTS + 1), slot + 1):
             self._sums[old % _SLOTS] = 0
         self._newest = max(self._newest, slot)
@@ -98,6 +98,7 @@ class Statistics:
         self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
         self.message_bytes = Histogram(BYTES)
         self.put_seconds = Histogram(SECONDS)
+        """From the append of a message to its acknowledgement; counts messages."""
         self._recent_gets = MinuteSum()
         self._reset_at = self._started
         self._all: _Figures = defaultdict(RealtimeCount)
@@ -151,10 +152,6 @@ class Statistics:
         traffic = self.traffic[topic]
         traffic.bytes_out += frame_bytes
         traffic.recent_bytes_out.add(self._slot, frame_bytes)
-
-    def acknowledged(self, messages: int, seconds: float) -> None:
-        """Count messages that were acknowledged together, ``seconds`` after their append."""
-        self.put_seconds.observe(seconds, messages)
 
     @property
     def _slot(self) -> int:

@@ -316,7 +316,7 @@ class Connection(asyncio.BufferedProtocol):
         queue, replies, began = self._server.queue, self._replies, self._loop.time()
         self._used_s = max(self._used_s, (queue.heavy if self._heavy else queue.light).served_s)
         self._quantum_end = began + quantum_s
-        if self._file is not None or not replies.empty:
+        if self._file is not None or not replies.idle:
             self._send()
         if self._input:
             self._carry_out_some()
@@ -324,8 +324,10 @@ class Connection(asyncio.BufferedProtocol):
         self._used_s += worked_s
         queue.charge(worked_s, id(self))
         self._quantum_end = 0.0
-        if replies.unanswered or replies.ready_bytes or self._input or self._paused or not self._reading:
-            self._regulate()
+        limits = self._limits
+        is_over = replies.unanswered >= limits.pipelined_requests_max or replies.ready_bytes > limits.output_bytes_max
+        if is_over or self._paused or self._input or not self._reading:
+            self._regulate(is_over)
         if (heavy := self._unsent or self._input) != self._heavy:
             self._heavy, self._used_s = heavy, 0.0
         if self._unsent or (self._input and not self._paused and not replies.full):
@@ -351,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
             finally:
                 self._working = False
             requests -= allowed
-            if self._file is not None or not replies.empty:
+            if self._file is not None or not replies.idle:
                 self._send()
 
     def _close(self) -> None:
@@ -374,9 +376,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self) -> None:
         self._unsent, quota, replies = False, QUANTUM_BYTES, self._replies
-        while not self._blocked and (self._file is not None or not replies.empty):
+        while not self._blocked and (self._file is not None or not replies.idle):
             if quota <= 0 or self._loop.time() >= self._quantum_end:
-                self._unsent = self._file is not None or not replies.waiting
+                self._unsent = True
                 return
             if self._file is not None:
                 quota -= self._send_file(self._file)
@@ -435,12 +437,12 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.write(chunk)
         return len(chunk) or _cut_short(position, left)
 
-    def _regulate(self) -> None:
-        unanswered, output_bytes = self._replies.unanswered, self._replies.ready_bytes
+    def _regulate(self, is_over: bool) -> None:
+        """Pause or resume; ``is_over``: too many requests are unanswered, or too many bytes of answers unread."""
         requests_max, bytes_max = self._limits.pipelined_requests_max, self._limits.output_bytes_max
-        if not self._paused and (unanswered >= requests_max or output_bytes > bytes_max):
+        if is_over:
             self._paused = True
-        elif self._paused and unanswered <= requests_max // 2 and output_bytes <= bytes_max // 2:
+        elif self._replies.unanswered <= requests_max // 2 and self._replies.ready_bytes <= bytes_max // 2:
             self._paused = False
         behind = self._input and self._decoder.pending_bytes > READ_AHEAD_BYTES
         if (wanted := not self._paused and not behind) != self._reading:

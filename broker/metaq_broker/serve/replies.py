@@ -82,7 +82,7 @@ class PendingReply:
 class ReplyQueue:
     """``wake`` is called when a slot is completed, so that the owner calls ``take``."""
 
-    __slots__ = ("_abandoned", "_pushed", "_slots", "ended", "questions", "ready_bytes", "unanswered", "wake")
+    __slots__ = ("_abandoned", "_pushed", "_slots", "ended", "full", "questions", "ready_bytes", "unanswered", "wake")
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.wake = wake
@@ -93,6 +93,8 @@ class ReplyQueue:
         """Requests that have a slot here, or were announced by ``expect``."""
         self.questions = 0
         """Questions that are not answered yet."""
+        self.full = False
+        """Whether some questions must be answered before further requests are carried out."""
         self.ready_bytes = 0
         """Bytes of replies that are ready and not taken yet."""
         self.ended = False
@@ -105,9 +107,12 @@ class ReplyQueue:
         return isinstance(first, PendingReply) and first.data is None
 
     @property
-    def full(self) -> bool:
-        """Whether some questions must be answered before further requests are carried out."""
-        return self.questions >= QUESTIONS_MAX
+    def idle(self) -> bool:
+        """Whether there is nothing to send now: no reply, or the next one depends on the broker."""
+        if self._pushed or not self._slots:
+            return not self._pushed
+        first = self._slots[0]
+        return isinstance(first, PendingReply) and first.data is None
 
     @property
     def empty(self) -> bool:
@@ -161,6 +166,7 @@ class ReplyQueue:
         slots.append(question)
         self.unanswered += 1
         self.questions += 1
+        self.full = self.questions >= QUESTIONS_MAX
 
     def end(self) -> None:
         """Queue the end of the connection."""
@@ -210,6 +216,7 @@ class ReplyQueue:
                 return Output(b"".join(parts), None, slow=True)
             self.unanswered -= 1
             self.questions -= 1
+            self.full = self.questions >= QUESTIONS_MAX
             slots.popleft()
             if isinstance(answer, FileReply):
                 return Output(b"".join(parts), answer)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from metaq.formats.frame_block import FrameBlock, consecutive
+from metaq.formats.frame_block import consecutive
 from metaq.protocols.text.commands import Result
 from metaq.protocols.text.encode import encode
 from metaq.statuses import OK
-from metaq_broker.log.engine.appends import Append, Terms
+from metaq_broker.log.engine.appends import Append
 from metaq_broker.log.engine.outcomes import Appended, Refusal
 from metaq_broker.serve.replies import ReplyQueue
 from metaq_broker.text.refusals import Refused
@@ -40,29 +40,24 @@ class GroupedReplies:
 
 def stored_replies(unit: Append, opaques: Sequence[int], appended: Appended, worded: Worded) -> list[bytes]:
     """Return the replies to the puts of a unit, or to the one batch that it is."""
-    if unit.terms is Terms.BLOCK:
-        text = f"{appended.ids.first} {appended.partition} {appended.first_offset}"
-        return [encode(Result(OK, text, opaques[0]))]
     if appended.rejected:
-        return mixed_replies(opaques, unit.block, appended, worded)
-    return success_replies(opaques, unit.block, appended)
-
-
-def success_replies(opaques: Sequence[int], frames: FrameBlock, appended: Appended) -> list[bytes]:
-    """Return the replies to puts whose messages were all stored."""
-    ids, partition, first = consecutive(appended.ids), appended.partition, appended.first_offset
-    replies = []
-    for message_id, start, opaque in zip(ids, (0, *frames.ends[:-1]), opaques, strict=True):
+        return _mixed_replies(unit, opaques, appended, worded)
+    ids: Sequence[int] = (appended.ids.first,)
+    starts: Sequence[int] = (0,)
+    if len(opaques) > 1:  # otherwise it is one put, or a batch, whose reply is about its first message
+        ids, starts = consecutive(appended.ids), (0, *unit.block.ends[:-1])
+    partition, first, replies = appended.partition, appended.first_offset, []
+    for opaque, message_id, start in zip(opaques, ids, starts, strict=True):
         text = f"{message_id} {partition} {first + start}"
         replies.append(f"result {OK} {len(text)} {opaque}\r\n{text}".encode())
     return replies
 
 
-def mixed_replies(opaques: Sequence[int], frames: FrameBlock, appended: Appended, worded: Worded) -> list[bytes]:
-    """Return the replies to puts of which some were rejected, in order."""
+def _mixed_replies(unit: Append, opaques: Sequence[int], appended: Appended, worded: Worded) -> list[bytes]:
     kept = [position for position in range(len(opaques)) if position not in appended.rejected]
-    stored = success_replies([opaques[position] for position in kept], frames.picked(kept), appended)
-    by_position = dict(zip(kept, stored, strict=True))
+    stored, puts = appended._replace(rejected={}), unit._replace(block=unit.block.picked(kept))
+    replies = stored_replies(puts, [opaques[position] for position in kept], stored, worded)
+    by_position = dict(zip(kept, replies, strict=True))
     refused = refusal_replies(opaques, None, appended.rejected, worded)
     return [by_position.get(position) or refused[position] for position in range(len(opaques))]
 

@@ -147,22 +147,22 @@ class TextSession:
         batching amortises their cost. Bytes that are no command end the session: replies to earlier commands are sent,
         then the connection is closed.
         """
-        decoder, left = self.decoder, requests_max
+        decoder, member, left, may_go_on = self.decoder, self._services.member, requests_max, True
         try:
-            while left > 0 and decoder.pending_bytes:
+            while may_go_on:
                 event = decoder.next_event(min(left, PUTS_MAX))
+                refusal = None if member is None else member.refusal
                 if isinstance(event, Puts):
-                    if self._refusal is None:
+                    if refusal is None:
                         self._put(event)
                     else:
-                        self._refuse_puts(event, self._refusal)
+                        self._refuse_puts(event, refusal)
                     left -= event.frames.count
-                elif event is NEED_DATA or not self._dispatch(event):
+                elif event is NEED_DATA or not self._dispatch(event, refusal):
                     return False
                 else:
                     left -= 1
-                if self._replies.full or quantum_over():
-                    break
+                may_go_on = left > 0 and decoder.pending_bytes > 0 and not self._replies.full and not quantum_over()
         except ProtocolError as error:
             self._end(error)
         if self.finished:
@@ -183,15 +183,18 @@ class TextSession:
         _LOG.info("connection closed", extra={"fields": {"peer": self._peer, "reason": str(error)}})
         self.finished = True
 
-    def _dispatch(self, command: object) -> bool:
-        """Carry out a command other than a plain put; return whether to continue."""
+    def _dispatch(self, command: object, refusal: str | None) -> bool:
+        """Carry out a command other than a plain put; return whether to continue.
+
+        ``refusal``: why this member of a pair serves no clients; ``None`` if it does, or is no member of one.
+        """
         if isinstance(command, Quit):
             self.finished = True
             self._replies.end()
             return False
         handler = _HANDLERS[type(command)]
-        if self._refusal is not None and not isinstance(command, _OF_EVERY_MEMBER):
-            self._refuse_as_no_master(command, self._refusal)
+        if refusal is not None and not isinstance(command, _OF_EVERY_MEMBER):
+            self._refuse_as_no_master(command, refusal)
         elif self._access is None or not self._forbidden(self._access, command):
             handler(self, command)
         if isinstance(command, BLOCK_COMMANDS):
@@ -199,12 +202,6 @@ class TextSession:
             if isinstance(command.block, memoryview):  # written or copied, or not needed
                 self._services.buffers.give_back(command.block)
         return True
-
-    @property
-    def _refusal(self) -> str | None:
-        """Why this member of a pair serves no clients; ``None`` if it does, or is no member of one."""
-        member = self._services.member
-        return None if member is None else member.refusal
 
     def _refuse_puts(self, puts: Puts, reason: str) -> None:
         for opaque in puts.opaques:

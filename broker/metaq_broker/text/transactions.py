@@ -9,6 +9,7 @@ Source: docs/transactions.md; docs/adr/0005, 0007.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from metaq.formats.frame_block import FrameBlock
@@ -144,11 +145,11 @@ class TransactionCommands:
 
     def _commit(self, connection: object, command: TransactionCommand, replies: ReplyQueue) -> None:
         slot, one_phase = replies.pending(), command.type == "COMMIT_ONE_PHASE"
-        self._manager.commit(command.key, one_phase, connection, lambda no: self._complete(slot, command.opaque, no))
+        self._manager.commit(command.key, one_phase, connection, partial(self._complete, slot, command.opaque))
 
     def _rollback(self, connection: object, command: TransactionCommand, replies: ReplyQueue) -> None:
         slot = replies.pending()
-        self._manager.rollback(command.key, connection, lambda no: self._complete(slot, command.opaque, no))
+        self._manager.rollback(command.key, connection, partial(self._complete, slot, command.opaque))
 
     def _recover(self, command: TransactionCommand, replies: ReplyQueue, visible: Visible | None) -> None:
         keys = self._manager.recover(command.unique)
@@ -160,7 +161,7 @@ class TransactionCommands:
     def _forget(self, _connection: object, command: TransactionCommand, replies: ReplyQueue) -> None:
         if command.key is None and command.unique is not None:
             slot = replies.pending()
-            self._manager.end_query(command.unique, lambda no: self._complete(slot, command.opaque, no))
+            self._manager.end_query(command.unique, partial(self._complete, slot, command.opaque))
             return
 
         def forget() -> str:

@@ -103,15 +103,13 @@ def parse_command(line: bytes) -> Command | Head:
     """
     tokens = line.rstrip(b" ").split(b" ")
     try:
-        return _parser_for(tokens[0])(tokens)
+        parser = _EXACT_WORDS.get(tokens[0]) or _parser_of_other(tokens[0])
+        return parser(tokens)
     except ValueError as error:
         raise ProtocolError(str(error), line) from None
 
 
-def _parser_for(word: bytes) -> Callable[[list[bytes]], Command | Head]:
-    parser = _EXACT_WORDS.get(word)
-    if parser is not None:
-        return parser
+def _parser_of_other(word: bytes) -> Callable[[list[bytes]], Command | Head]:
     if word in _REPLY_WORDS:
         raise ValueError("a reply where a command is expected")
     if word[:1] == b"v":
