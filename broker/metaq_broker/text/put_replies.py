@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from metaq.formats.frame_block import consecutive
-from metaq.protocols.text.commands import Result
-from metaq.protocols.text.encode import encode
+from metaq.protocols.text.encode import encode_result
 from metaq.statuses import OK
 from metaq_broker.log.engine.appends import Append
 from metaq_broker.log.engine.outcomes import Appended, Refusal
@@ -68,6 +67,6 @@ def refusal_replies(
     """Return the error replies of puts: each put's own, or else the text of ``refusal``; empty without one."""
     reasons = [rejected.get(position, refusal) for position in range(len(opaques))]
     return [
-        b"" if reason is None else encode(Result(*worded(reason), opaque))
+        b"" if reason is None else encode_result(*worded(reason), opaque)
         for reason, opaque in zip(reasons, opaques, strict=True)
     ]

@@ -32,7 +32,6 @@ from metaq.protocols.text.commands import (
     PutBatch,
     Quit,
     ReportTypes,
-    Result,
     Stats,
     Sync,
     TransactionCommand,
@@ -40,7 +39,7 @@ from metaq.protocols.text.commands import (
     Version,
 )
 from metaq.protocols.text.decode import NEED_DATA, CommandDecoder
-from metaq.protocols.text.encode import encode, encode_value_line
+from metaq.protocols.text.encode import encode, encode_result, encode_value_line
 from metaq.protocols.text.puts import Puts
 from metaq.statuses import BAD_REQUEST, CONTINUE, FAILED, FORBIDDEN, MOVED, OK, UNAVAILABLE
 from metaq_broker.log.engine.appends import Append, Terms
@@ -250,7 +249,7 @@ class TextSession:
         """
         forbidden = None if self._access is None else self._access.publish(unit.topic)
         if forbidden is not None:
-            send([encode(Result(*forbidden, opaque)) for opaque in opaques])
+            send([encode_result(*forbidden, opaque) for opaque in opaques])
             return
         worded: Worded = partial(self._texts.put, unit.topic, unit.partition)
         replies: Sequence[bytes] = ()
@@ -300,9 +299,9 @@ class TextSession:
         topic, _group, partition, offset, bytes_max, opaque = command
         outcome = self._engine.get(topic, partition, offset, bytes_max)
         if isinstance(outcome, StorageFailed):  # MetaQ says "Put" here as well
-            return encode(Result(*self._texts.put(topic, partition, outcome), opaque))
+            return encode_result(*self._texts.put(topic, partition, outcome), opaque)
         if isinstance(outcome, Refusal):
-            return encode(Result(*self._texts.get(topic, partition, outcome), opaque))
+            return encode_result(*self._texts.get(topic, partition, outcome), opaque)
         return FileReply(encode_value_line(outcome.length, opaque), outcome)
 
     def _get_filtered(self, command: GetFiltered) -> None:
@@ -312,7 +311,7 @@ class TextSession:
         topic, _group, partition, offset, bytes_max, types, opaque = command
         outcome = self._engine.get_types(topic, partition, offset, bytes_max, types)
         if isinstance(outcome, Refusal):
-            return encode(Result(*self._texts.get(topic, partition, outcome), opaque))
+            return encode_result(*self._texts.get(topic, partition, outcome), opaque)
         if isinstance(outcome, LargeFrame):
             head = encode_single_head(outcome.next_offset, outcome.frame.offset)
             line = encode_value_line(len(head) + outcome.frame_bytes, opaque)
@@ -329,7 +328,7 @@ class TextSession:
 
     def _answer_report(self, group: str, topic: str, report: Report, opaque: int) -> bytes:
         applies = self._services.reported_types.add(group, topic, report)
-        return encode(Result(OK, applies.text, opaque))
+        return encode_result(OK, applies.text, opaque)
 
     def _fetch(self, command: Fetch) -> None:
         self._replies.ask(partial(self._answer_fetch, command))
@@ -341,12 +340,12 @@ class TextSession:
         if report is None:
             # Clients written after MetaQ's guide report their types on 301, the published Java client on 100.
             again = reported.is_refused_again(group, topic, partition, start_time)
-            return encode(Result(CONTINUE if again else MOVED, NO_TYPES, opaque))
+            return encode_result(CONTINUE if again else MOVED, NO_TYPES, opaque)
         if report.types is None:
             return self._answer_get(Get(topic, group, partition, offset, bytes_max, opaque))
         outcome = self._engine.get_run(topic, partition, offset, bytes_max, report.types)
         if isinstance(outcome, Refusal):
-            return encode(Result(*self._texts.get(topic, partition, outcome), opaque))
+            return encode_result(*self._texts.get(topic, partition, outcome), opaque)
         if isinstance(outcome, Slice):
             return FileReply(encode_value_line(outcome.length, opaque), outcome)
         return SlowReply(encode(Value(outcome, opaque)))
@@ -357,10 +356,10 @@ class TextSession:
     def _answer_offset(self, command: GetOffset) -> bytes:
         topic, _group, partition, offset, opaque, mode = command
         if mode == "file":
-            return encode(Result(UNAVAILABLE, NO_FILES, opaque))
+            return encode_result(UNAVAILABLE, NO_FILES, opaque)
         outcome = self._engine.offset(topic, partition, offset, mode)
         refused = self._texts.get(topic, partition, outcome) if isinstance(outcome, Refusal) else None
-        return encode(Result(*(refused or (OK, str(outcome))), opaque))
+        return encode_result(*(refused or (OK, str(outcome))), opaque)
 
     def _stats(self, command: Stats) -> None:
         parts = self._services.report.parts(command.item)
@@ -373,7 +372,7 @@ class TextSession:
     # ---- the rest
 
     def _version(self, command: Version) -> None:
-        self._replies.add(encode(Result(OK, self._services.version, command.opaque)))
+        self._replies.add(encode_result(OK, self._services.version, command.opaque))
 
     def _from_master(self, command: Sync | Copy) -> None:
         receiver = self._services.receiver
@@ -386,7 +385,7 @@ class TextSession:
 
         def answer(outcome: int | Refusal) -> None:
             refused = self._texts.plain(outcome) if isinstance(outcome, Refusal) else None
-            slot.complete(encode(Result(*(refused or (OK, f"{before}{outcome}")), opaque)))
+            slot.complete(encode_result(*(refused or (OK, f"{before}{outcome}")), opaque))
 
         if isinstance(command, Sync):
             topic, partition, body, flag, message_id, _, crc = command
@@ -423,12 +422,12 @@ class TextSession:
         slot, access = self._replies.pending(), self._access
 
         def answer(code: int, text: str) -> None:
-            slot.complete(encode(Result(code, text, request.opaque)))
+            slot.complete(encode_result(code, text, request.opaque))
 
         self._services.groups.carry_out(request, anybody if access is None else access.subscribe, answer)
 
     def _refuse(self, refused: Refused, opaque: int) -> None:
-        self._replies.add(encode(Result(refused.code, refused.text, opaque)))
+        self._replies.add(encode_result(refused.code, refused.text, opaque))
 
 
 class _MemberLink:

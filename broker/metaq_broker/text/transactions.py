@@ -13,8 +13,8 @@ from functools import partial
 from typing import Final
 
 from metaq.formats.frame_block import FrameBlock
-from metaq.protocols.text.commands import Decide, Put, PutBatch, Result, TransactionCommand
-from metaq.protocols.text.encode import encode
+from metaq.protocols.text.commands import Decide, Put, PutBatch, TransactionCommand
+from metaq.protocols.text.encode import encode_result
 from metaq.statuses import OK
 from metaq_broker.log.engine.gates import PutGate
 from metaq_broker.log.engine.outcomes import Refusal
@@ -78,7 +78,7 @@ class TransactionCommands:
             self._recover(command, replies, visible)
             return
         if self._gate.shut_by is not None and command.type in _GATED:
-            replies.add(encode(Result(*self._texts.plain(self._gate.shut_by), command.opaque)))
+            replies.add(encode_result(*self._texts.plain(self._gate.shut_by), command.opaque))
             return
         self._steps[command.type](connection, command, replies)
 
@@ -105,7 +105,7 @@ class TransactionCommands:
     def decide(self, command: Decide, replies: ReplyQueue) -> None:
         """Record which branches a batch consists of; the reply names the branches of the first decision for it."""
         if self._gate.shut_by is not None:
-            replies.add(encode(Result(*self._texts.plain(self._gate.shut_by), command.opaque)))
+            replies.add(encode_result(*self._texts.plain(self._gate.shut_by), command.opaque))
             return
         slot = replies.pending()
 
@@ -194,7 +194,7 @@ class TransactionCommands:
 
     def _complete(self, slot: PendingReply, opaque: int, refusal: Refusal | None, text: str = "") -> None:
         code, body = (OK, text) if refusal is None else self._texts.step(refusal)
-        slot.complete(encode(Result(code, body, opaque)))
+        slot.complete(encode_result(code, body, opaque))
 
 
 def _answer(replies: ReplyQueue, opaque: int, step: Callable[[], str], worded: Worded) -> bool:
@@ -203,5 +203,5 @@ def _answer(replies: ReplyQueue, opaque: int, step: Callable[[], str], worded: W
         code, text = OK, step()
     except TransactionRefused as refused:
         code, text = worded(refused.refusal)
-    replies.add(encode(Result(code, text, opaque)))
+    replies.add(encode_result(code, text, opaque))
     return code == OK

@@ -211,11 +211,16 @@ def _transaction(transaction: TransactionCommand) -> bytes:
     return b"transaction %b %d\r\n" % (b" ".join(tokens), _int32("opaque", opaque))
 
 
-def _result(result: Result) -> bytes:
-    code, text, opaque = result
+def encode_result(code: int, text: str, opaque: int) -> bytes:
+    """Return the bytes of a ``result`` reply, for a sender that has no ``Result``."""
     body = text.encode("utf-8", "surrogateescape")
-    _int32s(code, opaque)
+    if not (INT32_MIN <= code <= INT32_MAX and INT32_MIN <= opaque <= INT32_MAX):
+        _int32s(code, opaque)  # raises the error
     return b"result %d %d %d\r\n%b" % (code, len(body), opaque, body)
+
+
+def _result(result: Result) -> bytes:
+    return encode_result(*result)
 
 
 def _value(value: Value) -> bytes:
