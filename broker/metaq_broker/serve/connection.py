@@ -369,8 +369,9 @@ class Connection(asyncio.BufferedProtocol):
         return self._loop.time() >= self._quantum_end
 
     def _report(self) -> None:
-        output_bytes = self._replies.ready_bytes + self._transport.get_write_buffer_size()
-        buffered_bytes = self._decoder.pending_bytes + output_bytes
+        buffered_bytes = self._decoder.pending_bytes + self._replies.ready_bytes
+        if self._blocked or self._secured:  # otherwise the transport buffers nothing
+            buffered_bytes += self._transport.get_write_buffer_size()
         if buffered_bytes != self.buffered_bytes:
             self._server.holds(self, buffered_bytes)
 

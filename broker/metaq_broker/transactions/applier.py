@@ -71,11 +71,6 @@ class Applier:
         """Append the units of a committed transaction that a restart found missing in the partitions."""
         append_units(self._store, units, partial(self.finished, transaction, unsure=True))
 
-    def append(self, transaction: Transaction, units: Units) -> None:
-        together = Together(len(units), partial(self.finished, transaction))
-        for group in units:
-            self.append_group(group, together)
-
     def append_group(self, group: Sequence[Unit], together: Together) -> None:
         """Append the units of one partition, unless units of an earlier transaction are still missing there."""
         partition_key = group[0].partition_key
@@ -152,12 +147,15 @@ class Lane:
         return bool(self._waiting) and not self._reading and self._waiting[0].byte_count <= AT_ONCE_BYTES
 
     def _at_once(self, transaction: Transaction) -> None:
+        applier = self._applier
         try:
-            units = self._applier.writer.units(transaction)
+            units = applier.writer.units(transaction)
         except (JournalDamaged, OSError) as error:
-            self._applier.unread(transaction, error)
-        else:
-            self._applier.append(transaction, units)
+            applier.unread(transaction, error)
+            return
+        together = Together(len(units), partial(applier.finished, transaction))
+        for group in units:
+            applier.append_group(group, together)
 
     def _read_in_worker(self, transaction: Transaction) -> None:
         writer, self._reading = self._applier.writer, True

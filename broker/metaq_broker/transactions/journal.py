@@ -270,19 +270,16 @@ class Journal:
             length = RECORD_HEADER_BYTES + sum(map(len, payload))
             locations.append(Location(lsn, length))
             lsn += length
-        self._write(file, parts, lsn - self.end_lsn)
-        return locations
-
-    def _write(self, file: _File, parts: Sequence[Buffer], byte_count: int) -> None:
         try:
             self._disk.pwrite_all(file.fd, parts, file.size)
         except OSError as error:
             self._cut_back(file, error)
             raise JournalFailed(f"cannot write {file.path}: {error.strerror or error}") from error
-        file.size += byte_count
-        self.end_lsn += byte_count
+        file.size += lsn - self.end_lsn
+        self.end_lsn = lsn
         if self.appended is not None:
-            self.appended(self.end_lsn)
+            self.appended(lsn)
+        return locations
 
     def _cut_back(self, file: _File, cause: OSError) -> None:
         try:

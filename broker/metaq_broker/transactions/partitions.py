@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
 from metaq.formats.frames import Frame
 from metaq.formats.message_id import IdRange
@@ -46,7 +47,7 @@ class EngineStore:
         return self._engine.reserve_ids(count)
 
     def append(self, units: Sequence[Unit], done: Callable[[StorageFailed | None], None]) -> None:
-        block, behind = units[0].frames, [each.frames for each in units[1:]]
+        block, *behind = map(attrgetter("frames"), units)
         outcome = self._engine.append(Append(*units[0].partition_key, block, Terms.COMMITTED, behind=behind), done)
         if isinstance(outcome, Refusal):
             done(outcome if isinstance(outcome, StorageFailed) else StorageFailed(str(outcome)))

@@ -31,22 +31,6 @@ class SegmentTarget(NamedTuple):
     entries: bytes
     entries_written: int
 
-    @classmethod
-    def of(cls, segment: Segment) -> SegmentTarget:
-        """Capture the current state of a segment; it is open, as every segment is until it is durable."""
-        assert segment.handle is not None
-        entries = bytes(segment.index.unwritten.records)
-        return cls(segment, segment.handle, segment.size, not segment.named, entries, segment.index.written)
-
-    def settle(self, indexes_written: bool) -> None:
-        """Record in the segment that the captured part is durable."""
-        segment = self.segment
-        segment.synced, segment.named = self.size, True
-        if indexes_written and self.entries:
-            count = len(self.entries) // RECORD_BYTES
-            segment.index.unwritten.drop(count)
-            segment.index.written = self.entries_written + count
-
 
 @dataclass(slots=True)
 class SyncJob:
@@ -148,10 +132,15 @@ class Unsynced:
         """
         if self.under_way is not None or self.failed:
             return None
+        targets = []
+        for segment in self._segments:
+            assert segment.handle is not None  # it is open, as every segment is until it is durable
+            entries, written = bytes(segment.index.unwritten.records), segment.index.written
+            targets.append(SegmentTarget(segment, segment.handle, segment.size, not segment.named, entries, written))
         self.under_way = SyncJob(
             self._files,
             self._directory,
-            list(map(SegmentTarget.of, self._segments)),
+            targets,
             tuple(self.folders),
             durable_end,
             end,
@@ -165,9 +154,12 @@ class Unsynced:
         """Record that the running job has succeeded, at ``now_s``; files of finished segments are closed."""
         self.under_way = None
         self._incarnation.durable |= job.incarnation_written
-        for target in job.targets:
-            target.settle(job.indexes_written)
-            target.segment.written_s = now_s
+        for segment, _, size, _, entries, written in job.targets:
+            segment.synced, segment.named, segment.written_s = size, True, now_s
+            if job.indexes_written and entries:
+                count = len(entries) // RECORD_BYTES
+                segment.index.unwritten.drop(count)
+                segment.index.written = written + count
         active = self._segments[-1]
         if len(self._segments) > 1:
             for segment in self._segments[:-1]:
