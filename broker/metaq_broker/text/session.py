@@ -146,7 +146,8 @@ class TextSession:
         batching amortises their cost. Bytes that are no command end the session: replies to earlier commands are sent,
         then the connection is closed.
         """
-        decoder, member, left, may_go_on = self.decoder, self._services.member, requests_max, True
+        decoder, member, left = self.decoder, self._services.member, requests_max
+        may_go_on = is_pending = True
         try:
             while may_go_on:
                 event = decoder.next_event(min(left, PUTS_MAX))
@@ -161,12 +162,13 @@ class TextSession:
                     return False
                 else:
                     left -= 1
-                may_go_on = left > 0 and decoder.pending_bytes > 0 and not self._replies.full and not quantum_over()
+                is_pending = decoder.pending_bytes > 0
+                may_go_on = is_pending and left > 0 and not self._replies.full and not quantum_over()
         except ProtocolError as error:
             self._end(error)
         if self.finished:
             self._replies.end()
-        return not self.finished and decoder.pending_bytes > 0
+        return is_pending and not self.finished
 
     def connection_lost(self) -> None:
         """Roll back the local transactions of the lost connection."""
