@@ -35,10 +35,9 @@ class LoopStep:
             self._loop.call_soon(self._end)
         self._left.append(callback)
 
-    def __enter__(self) -> None:
-        self._is_open = True
-
-    def __exit__(self, *_: object) -> None:
+    def run(self, work: Callable[[], None]) -> None:
+        """Call ``work`` as a step: what is left for its end is done before this returns."""
+        self._left.appendleft(work)
         self._end()
 
     def _end(self) -> None:

@@ -29,10 +29,9 @@ class SocketWatch:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._step = LoopStep.of(loop)
         self._epoll = select.epoll()
         self._transports: dict[int, SocketTransport] = {}
-        loop.add_reader(self._epoll.fileno(), self._serve)
+        loop.add_reader(self._epoll.fileno(), LoopStep.of(loop).run, self._serve)
 
     @staticmethod
     def is_supported() -> bool:
@@ -74,11 +73,10 @@ class SocketWatch:
 
     def _serve(self) -> None:
         """Handle the events of sockets that are ready."""
-        with self._step:
-            for descriptor, happened in self._epoll.poll(0, EVENTS_MAX):
-                transport = self._transports.get(descriptor)
-                if transport is not None:  # otherwise a transport served before has ended it
-                    transport.ready(happened)
+        for descriptor, happened in self._epoll.poll(0, EVENTS_MAX):
+            transport = self._transports.get(descriptor)
+            if transport is not None:  # otherwise a transport served before has ended it
+                transport.ready(happened)
 
 
 class SocketTransport(asyncio.Transport):

@@ -91,12 +91,13 @@ class _Disk:
 class _Partition(SyncQueue[SyncJob]):
     """The state of one log."""
 
-    __slots__ = ("disk", "due", "log", "policy", "settling", "timer", "waits_for_disk")
+    __slots__ = ("disk", "due", "log", "policy", "settling", "step", "timer", "waits_for_disk")
 
     def __init__(self, log: PartitionLog, policy: FlushPolicy, commit: GroupCommit) -> None:
         super().__init__(log, commit._sync)
         self.log = log
         self.disk = commit._disks.setdefault(log.directory.parent, _Disk())
+        self.step = LoopStep.of(asyncio.get_running_loop())
         self.follow(policy)
         self.due = False
         self.timer: asyncio.TimerHandle | None = None
@@ -173,9 +174,9 @@ class GroupCommit:
         partition = self._partitions.get(log) or self._new(log)
         self._schedule(partition)
         if not partition.waits_for_disk or log.readable_end >= end_offset:
-            _at_end(partial(callback, None))
+            partition.step.at_end(partial(callback, None))
         elif log.failure is not None and isinstance(lost := log.durable_to(), Exception):
-            _at_end(partial(callback, lost))
+            partition.step.at_end(partial(callback, lost))
         else:
             partition.waiters.append((end_offset, callback))
 
@@ -271,7 +272,7 @@ class GroupCommit:
             partition.stop_timer()
         partition.due = True
         if not self._due:
-            _at_end(self._start_due)
+            partition.step.at_end(self._start_due)
         self._due.append(partition)
 
     def _start_due(self) -> None:
@@ -361,7 +362,7 @@ class GroupCommit:
                 self._waking |= wake
             if wake:
                 assert self._loop is not None  # it has started this sync
-                self._loop.call_soon_threadsafe(self._complete_all)
+                self._loop.call_soon_threadsafe(partition.step.run, self._complete_all)
 
     # ---- completions
 
@@ -369,26 +370,25 @@ class GroupCommit:
         with self._lock:
             self._waking = False
         disks: set[_Disk] = set()
-        with LoopStep.of(asyncio.get_running_loop()):
-            while self._done:
-                partition, job, seconds, error = self._done.popleft()
-                disk = partition.disk
-                with self._lock:
-                    disk.ended -= 1
-                disk.under_way -= 1
-                disks.add(disk)
-                disk.times.took(seconds, failed=error is not None)
-                self.sync_seconds.observe(seconds)
-                self._synced(partition, job, error)
-            self._start_due()  # what was appended meanwhile
-            for disk in disks:
-                if disk.waiting and not disk.under_way:
-                    disk.start_waiting()
+        while self._done:
+            partition, job, seconds, error = self._done.popleft()
+            disk = partition.disk
+            with self._lock:
+                disk.ended -= 1
+            disk.under_way -= 1
+            disks.add(disk)
+            disk.times.took(seconds, failed=error is not None)
+            self.sync_seconds.observe(seconds)
+            self._synced(partition, job, error)
+        self._start_due()  # what was appended meanwhile
+        for disk in disks:
+            if disk.waiting and not disk.under_way:
+                disk.start_waiting()
 
     def _look_after_late(self) -> None:
         """Complete finished syncs, and start waiting ones, while a slow sync is running."""
         self._late = None
-        self._complete_all()
+        LoopStep.of(asyncio.get_running_loop()).run(self._complete_all)
         if self._under_way:
             now = Clock.monotonic()
             for disk in self._disks.values():
@@ -425,7 +425,3 @@ class GroupCommit:
             callback(argument)
         except Exception as fault:
             report(fault)
-
-
-def _at_end(callback: Callable[[], None]) -> None:
-    LoopStep.of(asyncio.get_running_loop()).at_end(callback)
