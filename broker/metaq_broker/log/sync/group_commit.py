@@ -81,12 +81,6 @@ class _Disk:
         self.times = SyncTimes()
         self.began = 0.0
 
-    def start_waiting(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        for partition in waiting:
-            partition.due = False
-            partition.start()
-
 
 class _Partition(SyncQueue[SyncJob]):
     """The state of one log."""
@@ -284,7 +278,14 @@ class GroupCommit:
             partition.disk.waiting.append(partition)
         for partition in due:
             if not partition.disk.under_way:  # else in the next round
-                partition.disk.start_waiting()
+                self._start_waiting(partition.disk)
+
+    def _start_waiting(self, disk: _Disk) -> None:
+        waiting, disk.waiting = disk.waiting, []
+        for partition in waiting:
+            partition.due = False
+            if (job := partition.take()) is not None:
+                self._sync(partition, job)
 
     def _are_quick(self, due: list[_Partition]) -> bool:
         disk = due[0].disk
@@ -383,7 +384,7 @@ class GroupCommit:
         self._start_due()  # what was appended meanwhile
         for disk in disks:
             if disk.waiting and not disk.under_way:
-                disk.start_waiting()
+                self._start_waiting(disk)
 
     def _look_after_late(self) -> None:
         """Complete finished syncs, and start waiting ones, while a slow sync is running."""
@@ -393,7 +394,7 @@ class GroupCommit:
             now = Clock.monotonic()
             for disk in self._disks.values():
                 if disk.waiting and now - disk.began >= LATE_S:
-                    disk.start_waiting()
+                    self._start_waiting(disk)
             if self._late is None:
                 self._late = asyncio.get_running_loop().call_later(LATE_S, self._look_after_late)
 
