@@ -48,7 +48,7 @@ class LoopStep:
                 try:
                     left.popleft()()
                 except Exception as failure:  # the others are called all the same
-                    context = {"message": "the end of a step failed", "exception": failure}
+                    context = {"message": "a step failed", "exception": failure}
                     self._loop.call_exception_handler(context)
         finally:
             self._is_open = False

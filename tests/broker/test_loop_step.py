@@ -26,10 +26,12 @@ def run(story: Callable[[LoopStep, list[str]], None]) -> list[str]:
 
 def test_it_is_done_at_the_end_of_the_step_in_order() -> None:
     def story(step: LoopStep, done: list[str]) -> None:
-        with step:
+        def work() -> None:
             step.at_end(lambda: done.append("a"))
             step.at_end(lambda: done.append("b"))
             done.append("inside")
+
+        step.run(work)
         done.append("behind")
 
     assert run(story) == ["inside", "a", "b", "behind", "round", "round", "round"]
@@ -47,17 +49,18 @@ def test_outside_of_turns_it_is_done_in_the_next_round() -> None:
 def test_a_step_does_what_was_left_before_it_too_and_nothing_twice() -> None:
     def story(step: LoopStep, done: list[str]) -> None:
         step.at_end(lambda: done.append("before"))
-        with step:
-            done.append("inside")
+        step.run(lambda: done.append("inside"))
 
     assert run(story) == ["inside", "before", "round", "round", "round"]
 
 
 def test_what_is_left_at_the_end_is_done_behind_the_rest() -> None:
     def story(step: LoopStep, done: list[str]) -> None:
-        with step:
+        def work() -> None:
             step.at_end(lambda: step.at_end(lambda: done.append("more")))
             step.at_end(lambda: done.append("a"))
+
+        step.run(work)
         done.append("behind")
 
     assert run(story) == ["a", "more", "behind", "round", "round", "round"]
@@ -67,26 +70,32 @@ def test_an_error_is_reported_and_the_others_are_done() -> None:
     faults: list[object] = []
 
     def story(step: LoopStep, done: list[str]) -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
-        with step:
+        def work() -> None:
             step.at_end(lambda: done.append(str(1 // 0)))
             step.at_end(lambda: done.append("a"))
+
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
+        step.run(work)
 
     assert run(story)[0] == "a"
     assert [type(each) for each in faults] == [ZeroDivisionError]
 
 
-def test_an_error_inside_of_a_step_leaves_nothing_undone() -> None:
+def test_an_error_inside_of_a_step_is_reported_and_leaves_nothing_undone() -> None:
+    faults: list[object] = []
+
     def story(step: LoopStep, done: list[str]) -> None:
-        try:
-            with step:
-                step.at_end(lambda: done.append("a"))
-                raise KeyError("defect")
-        except KeyError:
-            done.append("raised")
+        def work() -> None:
+            step.at_end(lambda: done.append("a"))
+            raise KeyError("defect")
+
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
+        step.run(work)
+        done.append("behind")
         step.at_end(lambda: done.append("b"))
 
-    assert run(story)[:4] == ["a", "raised", "round", "b"]
+    assert run(story)[:4] == ["a", "behind", "round", "b"]
+    assert [type(each) for each in faults] == [KeyError]
 
 
 def test_each_loop_has_one_and_keeps_no_other_alive() -> None:
