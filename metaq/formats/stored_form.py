@@ -111,10 +111,10 @@ def encode_head(
         raise FieldError("a message", "born host", f"{len(born_host)} bytes", f"{IPV4_BYTES} or {IPV6_BYTES} bytes")
     sys_flag = sys_flag & ~_HOSTS | BORN_HOST_IPV6 * is_ipv6
     layout = _IPV6_FIELDS if is_ipv6 else _IPV4_FIELDS
-    numbers = flag, sys_flag, born_timestamp, reconsume_times, prepared_transaction_offset
     try:
         fields = layout.pack(flag, sys_flag, born_timestamp, born_host, reconsume_times, prepared_transaction_offset)
     except struct.error as error:
+        numbers = flag, sys_flag, born_timestamp, reconsume_times, prepared_transaction_offset
         raise FieldError("a message", "number", numbers, f"of the size of its field ({error})") from None
     return SEPARATOR + (_KIND_IPV6 if is_ipv6 else _KIND_IPV4) + b2a_base64(fields, newline=False)
 

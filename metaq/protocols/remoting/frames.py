@@ -154,8 +154,9 @@ class FrameDecoder:
             self._missing = end
             return None
         body_start = _HEAD.size + header_length
-        with memoryview(received) as view:
-            header, body = bytes(view[_HEAD.size : body_start]), bytes(view[body_start:end])
+        view = memoryview(received)
+        header, body = view[_HEAD.size : body_start].tobytes(), view[body_start:end].tobytes()
+        view.release()  # the bytes behind it are moved
         self._missing, self.taken_bytes = 0, end
         if end == there:  # usual: most clients have one request in flight
             self._received = b""

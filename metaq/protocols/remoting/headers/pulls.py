@@ -23,11 +23,12 @@ LITE_PULL: Final = 16
 LITE_PULL_MESSAGE: Final = request_code(361, "LITE_PULL_MESSAGE")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PullMessage(Request):
     """Read up to ``max_msg_nums`` messages of a queue from ``queue_offset`` on. Servers return 32 at most.
 
-    The body of the response is records, back to back.
+    The body of the response is records, back to back. The header is never changed; frozen it would take three times as
+    long to make.
     """
 
     CODE = request_code(11, "PULL_MESSAGE")
