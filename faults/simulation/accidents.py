@@ -279,17 +279,21 @@ class Accidents:
             return
         copy = self._random.choice(copies).copy()
         records = [zookeeper.stored.record, *(each.record for each in zookeeper.pending)]
-        if all(self._shows(copy, record) for record in records):
+        may_be_added = self._all.network.is_heard(member.number)
+        if all(self._shows(copy, record, may_be_added=may_be_added) for record in records):
             member.kill(power=True, reason=f"its disk is put back to a copy with {copy.file}")
             self._replace(member, copy)
 
     @staticmethod
-    def _shows(copy: Disk, record: PairRecord) -> bool:
-        """Whether a member with this copy notices that it is none of the disk that the record means."""
-        uuid = copy.file.uuid
-        if uuid not in record.in_sync:
+    def _shows(copy: Disk, record: PairRecord, *, may_be_added: bool) -> bool:
+        """Whether a member with this copy notices that it is none of the disk that the record means.
+
+        ``may_be_added``: its master may still add it to the set, for what it has answered before.
+        """
+        entry = record.members.get(copy.file.uuid)
+        if entry is None or not (may_be_added or copy.file.uuid in record.in_sync):
             return True
-        return record.members[uuid].boot not in copy.file.boots or copy.file.promised < record.epoch
+        return entry.boot not in copy.file.boots or copy.file.promised < record.epoch
 
     def _replace(self, member: SimulatedMember, disk: Disk) -> None:
         self._disk_was_put_back = True

@@ -51,6 +51,11 @@ class Network:
         self._connections[self._last] = Connection(self._last, (opener, other))
         return self._last
 
+    def is_heard(self, member: int) -> bool:
+        """Whether what a member has sent may still arrive somewhere."""
+        connections = [each for each in self._connections.values() if member in each.ends]
+        return any(each.other(member) not in each.closed for each in connections)
+
     def send(self, member: int, link: int, message: PairMessage) -> None:
         connection = self._connections.get(link)
         if connection is None or member in connection.closed or connection.other(member) in connection.dropped:
