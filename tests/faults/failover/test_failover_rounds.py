@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fix_broker import DEADLINE_S
 
 from faults.failover.__main__ import main
 from faults.failover.consumers import MetaqMember
@@ -187,26 +188,29 @@ def test_a_way_is_cut_in_one_direction_and_healed() -> None:
     with Network(("a", "b")) as network:
         a, b = network.hosts["a"], network.hosts["b"]
 
-        def reaches() -> bool:
-            """Whether a packet of ``a`` arrives at ``b``, seen by ``b`` itself."""
-            listen = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(1); "
+        def reaches(wait_s: float = DEADLINE_S) -> bool:
+            """Whether packets of ``a`` arrive at ``b``, seen by ``b`` itself."""
+            listen = f"import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout({wait_s}); "
             listen += f"s.bind(('{b.address}', 7007)); print('bound', flush=True); s.recv(9); print('heard')"
             listener = subprocess.Popen(
                 [*b.command, "python3", "-c", listen], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
             )
             assert listener.stdout is not None
             assert listener.stdout.readline() == "bound\n"
-            send = f"import socket; socket.socket(2, 2).sendto(b'x', ('{b.address}', 7007))"
-            subprocess.run([*a.command, "python3", "-c", send], check=True)
-            heard = listener.communicate(timeout=30)[0]
+            send = "import socket, time\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+            send += f"while True: s.sendto(b'x', ('{b.address}', 7007)); time.sleep(0.05)"  # a first packet may be lost
+            sender = subprocess.Popen([*a.command, "python3", "-c", send])
+            heard = listener.communicate(timeout=2 * DEADLINE_S)[0]
+            sender.kill()
+            sender.wait()
             return "heard" in heard
 
         assert reaches()
         network.cut(a, b.address)
-        assert not reaches()
+        assert not reaches(wait_s=1)
         network.heal()
         assert reaches()
         network.unplug(b)
-        assert not reaches()
+        assert not reaches(wait_s=1)
         network.heal()
         assert reaches()

@@ -204,7 +204,7 @@ def test_an_election_that_has_begun_when_a_switch_is_given_up_counts(
 
         monkeypatch.setattr(new.store, "compare_and_set", late)
         monkeypatch.setattr(driver, "OUTCOME_S", 60.0)  # a busy machine
-        pair.network.answer_s = 0.5  # that it follows no more is heard later than that it has won
+        pair.network.answer_s = 30.0  # that it follows no more is heard later than that it has won
         switch = asyncio.create_task(old.driver.switch())
         await pair.until(lambda: old.gates[-1] == (True, "in sync") and len(old.gates) > 2)
         has_expired.set()

@@ -73,12 +73,18 @@ def committed(address: Address, topic: str, group: str) -> int:
 
 
 def lose_master(pair: RocketmqPair) -> PairProcess:
-    """Kill the master; return the member that was elected in its place."""
+    """Kill the master; return the member that was elected in its place, and serves."""
     master = pair.master
     other = pair.other(master)
     master.kill()
     pair.wait_master(other)
+    wait_until(lambda: is_listening(pair.at(other)), "the RocketMQ port of the new master")
     return other
+
+
+def is_listening(address: Address) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex((address.host, address.port)) == 0
 
 
 def test_offsets_settings_and_delayed_messages_survive_elections(pair: RocketmqPair) -> None:

@@ -120,8 +120,10 @@ def test_every_message_that_waited_is_delivered_once(start_broker: StartBroker, 
     for _ in range(ROUNDS):
         broker = started(start_broker, tmp_path, port)
         thread = threading.Thread(target=sender.run)
+        before = len(sender.taken)
         thread.start()
-        time.sleep(random.uniform(0.5, 1.8))  # not a wait for anything: the moment of the kill
+        wait_until(lambda before=before: len(sender.taken) > before + 60, "messages that wait")  # type: ignore[misc]
+        time.sleep(random.uniform(0.0, 1.3))  # not a wait for anything: the moment of the kill
         broker.kill()
         thread.join(DEADLINE_S)
     started(start_broker, tmp_path, port)
