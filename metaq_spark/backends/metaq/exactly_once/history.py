@@ -65,8 +65,11 @@ def find_gap(batch: BatchName, known: Known) -> Gap | None:
     if newest is None or newest > batch.batch_id:
         return None
     repeated = newest == batch.batch_id
-    lasts = {number: None if one is None else one.batch_id for number, one in known.items()}
-    behind = {number: last for number, last in lasts.items() if last != newest}
+    behind = {
+        number: None if one is None else one.batch_id
+        for number, one in known.items()
+        if one is None or one.batch_id != newest
+    }
     if behind:
         before = _took_part(known, newest)
         behind = {
