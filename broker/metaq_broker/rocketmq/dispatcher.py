@@ -1,8 +1,8 @@
 """Dispatches requests to handlers by code. One for a broker's front end, another for a name server's.
 
-A handler gets a ``Call`` and returns the response, or ``None`` if it calls ``Call.answer`` later; a oneway ends with
-this call, too. Responses are sent in the order in which they become ready. Handlers run on the event loop and must not
-wait.
+A handler gets a ``Call`` and returns the response, or its frame, or ``None`` if it calls ``Call.answer`` later; a
+oneway ends with this call, too. Responses are sent in the order in which they become ready. Handlers run on the event
+loop and must not wait.
 
 Errors never propagate: errors of this package, such as a missing or wrong field, are answered with code 1 and their
 sentence, others with code 1 and the error's name, as RocketMQ does.
@@ -26,7 +26,7 @@ BODY_BYTES_MAX: Final = 1 << 20
 """Longest JSON body of a request: parsing takes the event loop up to a microsecond per byte."""
 
 
-Handler = Callable[[Call], RemotingCommand | None]
+Handler = Callable[[Call], RemotingCommand | bytes | None]
 
 
 class Dispatcher:
@@ -61,7 +61,9 @@ class Dispatcher:
             handler = _too_large
         try:
             call.access = self.access
-            response = None if self.access is None or handler is _too_large else self.access.check(call)
+            response: RemotingCommand | bytes | None = None
+            if self.access is not None and handler is not _too_large:
+                response = self.access.check(call)
             if response is None:
                 response = handler(call)
         except MetaqError as error:

@@ -112,7 +112,7 @@ class Pulls:
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=text)
         return call.refusal_for(own_topic(found), Permission.SUB) or command.reply(body=encode_record(found))
 
-    def pull(self, call: Call) -> RemotingCommand | None:
+    def pull(self, call: Call) -> RemotingCommand | bytes | None:
         """Carry out a pull."""
         command = call.request
         asked = PullMessage.from_ext({**_DEFAULTS, **command.ext}, command.code)
@@ -232,8 +232,8 @@ class _Pull:
         self._pulls, self.call, self.asked, self._picked = pulls, call, asked, picked
         self._offset = self._first = asked.queue_offset
 
-    def start(self) -> RemotingCommand | None:
-        """Read messages; return the response, ``None`` if it is sent later."""
+    def start(self) -> RemotingCommand | bytes | None:
+        """Read messages; return the response, or its frame; ``None`` if it is sent later."""
         found = self._pulls.read(self.asked, self._offset, self._picked)
         if isinstance(found, NumberPending):
             self._pulls.when_numbered(found, self)
@@ -262,55 +262,46 @@ class _Pull:
             return True
         if self._is_at_end(found):
             return False
-        if (response := self._response(found)) is not None:
-            self.call.answer(response)
+        self.call.answer(self._response(found))
         return True
 
     def expire(self) -> None:
         """Answer without messages."""
-        response = self._response(self._pulls.read(self.asked, self._offset, self._picked))
-        if response is not None:
-            self.call.answer(response)
+        self.call.answer(self._response(self._pulls.read(self.asked, self._offset, self._picked)))
 
     def _is_at_end(self, found: ReadRecords | Refusal) -> bool:
         if isinstance(found, ReadRecords):
             return not found.records and self._offset == found.max_offset
         return isinstance(found, PartitionEmpty) and self._offset == 0
 
-    def _response(self, found: ReadRecords | Refusal) -> RemotingCommand | None:
-        """Return the response, ``None`` if it was sent already."""
+    def _response(self, found: ReadRecords | Refusal) -> RemotingCommand | bytes:
+        """Return the response, or its frame."""
         command, offset = self.call.request, self._offset
         if isinstance(found, NumberPending):  # the time is up just before it has one
             found = ReadRecords(b"", offset, 0, offset)
-        if isinstance(found, PartitionEmpty):
-            code = ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
-            return self._reply(code, "NO_MESSAGE_IN_QUEUE", 0, ReadRecords(b"", 0, 0, 0))
-        if isinstance(found, Refusal):
+        elif isinstance(found, PartitionEmpty):
+            found = ReadRecords(b"", offset, 0, 0)
+        elif isinstance(found, Refusal):
             refused = worded(self.asked.topic, self.asked.queue_id, found)
             return command.reply(refused.code, remark=refused.remark)
+        self._pulls.count(self.asked.topic, self.asked.consumer_group, found.messages, len(found.records))
         if found.records:
             if command.version < NEW_CLIENTS_FROM and command.codec is Codec.JSON:
-                self._count(found)
                 values = found.next_offset, found.min_offset, found.max_offset
-                self.call.answer(_FOUND.frame(command.opaque, values, found.records))
-                return None
+                return _FOUND.frame(command.opaque, values, found.records)
             return self._reply(ResponseCode.SUCCESS, "FOUND", found.next_offset, found)
-        if found.looked_at or found.next_offset != offset or offset != self._first:
-            return self._reply(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", found.next_offset, found)
         if found.max_offset == 0:
             code = ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
             return self._reply(code, "NO_MESSAGE_IN_QUEUE", 0, found)
+        if found.looked_at or found.next_offset != offset or offset != self._first:
+            return self._reply(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", found.next_offset, found)
         if offset < found.min_offset:
             return self._reply(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", found.min_offset, found)
         if offset > found.max_offset:
             return self._reply(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", found.max_offset, found)
         return self._reply(ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset, found)
 
-    def _count(self, found: ReadRecords) -> None:
-        self._pulls.count(self.asked.topic, self.asked.consumer_group, found.messages, len(found.records))
-
     def _reply(self, code: int, status: str, next_offset: int, found: ReadRecords) -> RemotingCommand:
-        self._count(found)
         values = str(next_offset), str(found.min_offset), str(found.max_offset)
         ext = {**_BROKER, **dict(zip(_OFFSETS, values, strict=True))}
         if self.call.request.version >= NEW_CLIENTS_FROM:
