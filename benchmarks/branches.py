@@ -64,10 +64,10 @@ PLAIN_RESPONSES: Final = """\
 from metaq.protocols.remoting.frames import encode
 def _made(self, constant, names, remark=None):
     self.made = constant, names, remark
-def _frame(self, opaque, values, body=()):
+def _frame(self, opaque, values, body=b""):
     constant, names, remark = self.made
     fields = {**constant, **dict(zip(names, map(str, values)))}
-    return encode(RemotingCommand(0, fields, b"".join(body), opaque, RESPONSE_FLAG, remark))
+    return encode(RemotingCommand(0, fields, body, opaque, RESPONSE_FLAG, remark))
 ResponseTemplate.__init__, ResponseTemplate.frame = _made, _frame
 """
 NO_LOOP_SYNCS: Final = {f"{BROKER}.log.sync.sync_times": "SyncTimes.are_quick = lambda *_: False"}

@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -51,6 +52,7 @@ def key_hash(topic: str, key: str) -> int:
     return crc32(key.encode("utf-8", "replace"), topic_seed(topic))
 
 
+@lru_cache(maxsize=10_000)
 def topic_seed(topic: str) -> int:
     """Return the initial value of the hashes of a topic's keys."""
     return crc32(topic.encode("utf-8", "replace"))

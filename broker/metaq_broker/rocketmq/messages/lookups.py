@@ -52,8 +52,6 @@ LOOK_S: Final = 600.0
 _KEYS: Final = re.compile(b"KEYS?\x01([^\x02]+)")
 """Values of KEYS and UNIQ_KEY, and possibly of properties with this suffix: a look-up checks the message itself."""
 
-SEEDS_MAX: Final = 10_000
-
 Ranges = Callable[[], Mapping[Partition, tuple[int, int]]]
 """Returns first and next queue offset of all queues that can be read."""
 
@@ -72,7 +70,6 @@ class LookupRequests:
         self._store, self._index, self._ranges, self._name_of = store, index, ranges, name_of
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading: asyncio.Task[None] | None = None
-        self._seeds: dict[str, int] = {}
 
     def mount(self, dispatcher: Dispatcher) -> None:
         dispatcher.add([QueryMessage.CODE], self._query)
@@ -100,12 +97,7 @@ class LookupRequests:
             return
         entries: list[bytes] = []
         if topic not in NOT_WRITTEN_BY_CLIENTS:
-            seed = self._seeds.get(topic)
-            if seed is None:
-                if len(self._seeds) >= SEEDS_MAX:
-                    self._seeds.clear()
-                seed = self._seeds[topic] = topic_seed(topic)
-            data, start = frames.data, 0
+            seed, data, start = topic_seed(topic), frames.data, 0
             for frame_end, place in zip(frames.ends, places, strict=True):
                 for value in _KEYS.findall(data, *attribute_span(data, start)):
                     if b" " in value:

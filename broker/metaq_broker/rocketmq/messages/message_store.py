@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Final, NamedTuple
 
 from metaq.errors import CorruptFrame
@@ -155,6 +155,11 @@ class MessageStore:
         self._records: dict[tuple[str, int], QueueRecords] = {}
         self.listeners: list[OnFrames] = []
         self._unreported: dict[tuple[str, int], deque[int]] = {}
+
+    @cached_property
+    def step(self) -> LoopStep:
+        """The steps of the event loop on which messages are stored."""
+        return LoopStep.of(asyncio.get_running_loop())
 
     def move_to(self, store_host: bytes) -> None:
         """Name another host in ids and records from now on."""
@@ -480,19 +485,17 @@ class _Unit:
             _call(done, refusal)
 
     def durable(self, refusal: Refusal | None) -> None:
-        store, first = self._store, self.appended.first_offset
+        store = self._store
         log = store.engine.stores.get(self._topic, self._queue)
         if refusal is not None or log is None:  # without a log, an operator has just deleted it
             store.reported(self._topic, self._queue, self.appended.first_ordinal)
             self.refuse(refusal or StorageFailed("the partition was removed"))
-        elif (base := store.numbers.base(log, first)) is not None:
-            self._answer(base)
         else:
-            store.numbers.require(log, first, self._answer)
+            store.numbers.require(log, self.appended.first_offset, self._answer)
 
     def _answer(self, base: int | Exception) -> None:
         """Answer all sends: ``base`` makes offsets physical, or there is none, because the disk refused it."""
-        step, host = LoopStep.of(asyncio.get_running_loop()), self._store.store_host
+        step, host = self._store.step, self._store.store_host
         if isinstance(base, Exception):
             step.at_end(partial(self._report, None))
             self.refuse(StorageFailed(str(base)))

@@ -100,16 +100,14 @@ class PartitionNumbers:
 
         May call it before this returns.
         """
-        base = self.base(log, offset)
-        if base is not None:
-            then(base)
-            return
         stretch = offset >> STRETCH_BITS
         number = self._number_of(log, stretch)
         if number is None:
             self._assign(log, stretch, then)
-        else:
+        elif number in self._waiting:
             self._waiting[number].append(then)
+        else:
+            then((number - stretch) << STRETCH_BITS)
 
     def _number_of(self, log: PartitionLog, stretch: int) -> int | None:
         """Return the number of a stretch, durable or being written."""
