@@ -341,7 +341,7 @@ class TestConnections:
         broker.end()
 
     def test_silence(self, tmp_path: Path) -> None:
-        broker = launch_with(tmp_path, "idleTimeout=400\n")
+        broker = launch_with(tmp_path, "idleTimeout=3000\n")
         with ExitStack() as clients:
             silent, half, slow, busy = (clients.enter_context(closing(broker.client())) for _ in range(4))
             half.send(b"put t 0 100 0 -1 1\r\nonly a part")
