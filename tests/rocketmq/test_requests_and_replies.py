@@ -161,7 +161,7 @@ def test_replies_for_which_nobody_waits(pair: BrokerPair) -> None:
         with pytest.raises(ValueError, match="the message is no request, it has no property CORRELATION_ID"):
             producer.reply(message, b"x")
         with RocketMQ(pair.name_server) as other, pytest.raises(NoReply):
-            other.producer().request("orders", b"silent", timeout=0.1)
+            other.producer().request("orders", b"silent", timeout=3)
         request = next(each for each in mq.browse("orders") if each.data == b"silent" and "TTL" in each.properties)
         with pytest.raises(SendFailed, match=r"no producer with the client id .* is connected to broker"):
             _until_gone(lambda: producer.reply(request, b"x"))

@@ -42,7 +42,7 @@ def read_to_end(query: DiagnosedQuery, **options: str) -> None:
 def forget(file: Path) -> None:
     """Remove a file of a checkpoint, and that of its checksum."""
     file.unlink()
-    file.with_name(f".{file.name}.crc").unlink()
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
 def newest_batch(folder: Path) -> int:
