@@ -120,7 +120,7 @@ class Topics:
     ) -> None:
         self._wait_for_disk, self._reserved = wait_for_disk, frozenset(reserved)
         self._table, self._stores, self._apply, self._now_ms = table, stores, apply, now_ms
-        self._config = config
+        self._config, self._of_file = config, _named(config)
         self._built_in = dict(built_in or {})
         self._hidden_prefixes = hidden_prefixes
         self._made = {key.removeprefix(PREFIX): _read(value) for key, value in table.items(PREFIX)}
@@ -141,9 +141,7 @@ class Topics:
 
     def settings(self, topic: str) -> ServedTopic | None:
         """Return the settings of a topic; ``None`` if it is not known."""
-        found = self._made.get(topic) or self._built_in.get(topic)
-        if found is None and (topic in self._config.topics and "*" not in topic):
-            return self._configured(topic)
+        found = self._made.get(topic) or self._built_in.get(topic) or self._of_file.get(topic)
         if found is None and self._stores.has_topic(topic):
             return self._stored(topic, self._counts().get(topic, 1))
         return found
@@ -153,7 +151,7 @@ class Topics:
         counts = self._counts().items()
         return {
             **{topic: self._stored(topic, count) for topic, count in counts},
-            **{topic: self._configured(topic) for topic in self._config.topics if "*" not in topic},
+            **self._of_file,
             **self._built_in,
             **self._made,
         }
@@ -258,12 +256,12 @@ class Topics:
         """Check that a topic can be deleted. Raises as ``delete``."""
         if topic in self._built_in:
             raise TopicRefused(topic, "it is a system topic")
-        if topic in self._config.topics and "*" not in topic:
+        if topic in self._of_file:
             raise TopicRefused(topic, "it is configured in server.ini; remove it there")
 
     def configure(self, config: BrokerConfig) -> None:
         """Apply another configuration, such as after a reload."""
-        self._config = config
+        self._config, self._of_file = config, _named(config)
         self._added = {topic: self._topic_config(topic, each) for topic, each in self._overriding().items()}
         self._changed(None)
 
@@ -299,11 +297,6 @@ class Topics:
         """Return how many topics clients created among the hidden ones, or among the others; each has its own limit."""
         hidden = topic.startswith(self._hidden_prefixes)
         return sum(each.startswith(self._hidden_prefixes) == hidden for each in self._made)
-
-    def _configured(self, topic: str) -> ServedTopic:
-        config = self._config.topic_settings(topic)
-        perm = READ * config.accept_subscribe | WRITE * config.accept_publish
-        return ServedTopic(config.num_partitions, config.num_partitions, perm)
 
     def _counts(self) -> dict[str, int]:
         """Return topic -> stored partitions; counted again when there are more, and once a second."""
@@ -360,6 +353,16 @@ class Topics:
         elif topic not in self._config.topics and not self._wait_for_disk:
             inherited["unflush_threshold"], inherited["unflush_interval_ms"] = UNFLUSHED_MAX, UNFLUSHED_MS_MAX
         return TopicConfig(**inherited)
+
+
+def _named(config: BrokerConfig) -> dict[str, ServedTopic]:
+    """Return the topics that the configuration names, without its patterns."""
+    topics: dict[str, ServedTopic] = {}
+    for topic, each in config.topics.items():
+        if "*" not in topic:
+            perm = READ * each.accept_subscribe | WRITE * each.accept_publish
+            topics[topic] = ServedTopic(each.num_partitions, each.num_partitions, perm)
+    return topics
 
 
 def _read(value: bytes) -> ServedTopic:

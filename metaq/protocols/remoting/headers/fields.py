@@ -31,8 +31,6 @@ def _read_number(bits: int) -> Callable[[str], int]:
     limit = 1 << bits - 1
 
     def read(text: str) -> int:
-        if len(text) <= _DIGITS_THAT_FIT and text.isdecimal() and text.isascii():
-            return int(text)
         if not _NUMBER.fullmatch(text) or not -limit <= (number := int(text)) < limit:
             raise ValueError
         return number
@@ -76,7 +74,7 @@ class HeaderField:
 
 _KNOWN: Final[dict[type[Header], tuple[HeaderField, ...]]] = {}
 
-Read = tuple[str, str, Callable[[str], Any] | None, HeaderField]
+Read = tuple[str, str, FieldType | None, HeaderField]
 
 
 def fields_of(header: type[Header]) -> tuple[HeaderField, ...]:
@@ -92,9 +90,9 @@ def fields_of(header: type[Header]) -> tuple[HeaderField, ...]:
 
 @cache
 def _reads_of(header: type[Header], short: bool) -> list[Read]:
-    """Return the parsers of the fields of ``header``: attribute, name, parser (``None``: a text), field."""
+    """Return how the fields of ``header`` are read: attribute, name, type (``None``: a text), field."""
     return [
-        (each.attribute, each.short if short else each.name, None if each.type is _TEXT else each.type.read, each)
+        (each.attribute, each.short if short else each.name, None if each.type is _TEXT else each.type, each)
         for each in fields_of(header)
     ]
 
@@ -139,16 +137,20 @@ class Header:
         """
         code = cls.CODE if code is None else code
         values: dict[str, Any] = {}
-        for attribute, name, read, field in _reads_of(cls, code in cls.SHORT_CODES):  # type: ignore[arg-type]
+        for attribute, name, kind, field in _reads_of(cls, code in cls.SHORT_CODES):  # type: ignore[arg-type]
             text = ext.get(name)
-            if text is None or (not text and read is not None):  # the binary header writes null as an empty text
+            if kind is None and text is not None:
+                values[attribute] = text
+            elif not text:  # the binary header writes null as an empty text
                 if field.required:
                     raise FieldError(cls.command_name(code), name, text, field.type.allowed)
-                continue
-            try:
-                values[attribute] = text if read is None else read(text)
-            except ValueError:
-                raise FieldError(cls.command_name(code), name, text, field.type.allowed) from None
+            elif len(text) <= _DIGITS_THAT_FIT and text.isdecimal() and text.isascii() and kind is not _BOOLEAN:
+                values[attribute] = int(text)
+            else:
+                try:
+                    values[attribute] = field.type.read(text)
+                except ValueError:
+                    raise FieldError(cls.command_name(code), name, text, field.type.allowed) from None
         return cls(**values)
 
     @classmethod
