@@ -52,6 +52,8 @@ class LoopStep:
                     self._loop.call_exception_handler(context)
         finally:
             self._is_open = False
+            if left:  # a callback was cancelled or interrupted: the others are called in the next round
+                self._loop.call_soon(self._end)
 
 
 _STEPS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, LoopStep]] = WeakKeyDictionary()

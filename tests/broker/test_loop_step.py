@@ -98,6 +98,20 @@ def test_an_error_inside_of_a_step_is_reported_and_leaves_nothing_undone() -> No
     assert [type(each) for each in faults] == [KeyError]
 
 
+def test_what_a_cancelled_callback_leaves_is_done_in_the_next_round() -> None:
+    faults: list[object] = []
+
+    def story(step: LoopStep, done: list[str]) -> None:
+        cancelled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        cancelled.cancel()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
+        step.at_end(cancelled.result)
+        step.at_end(lambda: done.append("a"))
+
+    assert run(story) == ["round", "round", "a", "round"]
+    assert [type(each) for each in faults] == [asyncio.CancelledError]
+
+
 def test_each_loop_has_one_and_keeps_no_other_alive() -> None:
     loop = asyncio.new_event_loop()
     assert LoopStep.of(loop) is LoopStep.of(loop)

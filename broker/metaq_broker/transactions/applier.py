@@ -109,15 +109,16 @@ class Lane:
 
     Transactions of different lanes do not wait for each other.
 
-    At most two large ones are in memory: ``_groups`` are the partitions that the one being appended still has to write,
-    ``_groups_read`` those of the next.
+    At most two large ones are in memory. ``_left`` are the steps that are left of the one being appended, a partition
+    each, ``_next`` those of the one that was read meanwhile. One that cannot be read has one step, which says so in its
+    turn: earlier commits to the same partitions do not wait behind it.
     """
 
     def __init__(self, applier: Applier) -> None:
         self._applier = applier
         self._waiting: deque[Transaction] = deque()
-        self._groups: deque[tuple[Sequence[Unit], Together]] = deque()
-        self._groups_read: deque[tuple[Sequence[Unit], Together]] = deque()
+        self._left: deque[Callable[[], None]] = deque()
+        self._next: deque[Callable[[], None]] = deque()
         self._reading = False
         self._scheduled = False
 
@@ -130,15 +131,15 @@ class Lane:
         self._scheduled = False
         if self._applier.stopped:
             return
-        if not self._groups:
-            self._groups, self._groups_read = self._groups_read, self._groups
-        if not self._reading and not self._groups_read and self._waiting and not self._small_next:
+        if not self._left:
+            self._left, self._next = self._next, self._left
+        if not self._reading and not self._next and self._waiting and not self._small_next:
             self._read_in_worker(self._waiting.popleft())
-        if self._groups:
-            self._applier.append_group(*self._groups.popleft())
+        if self._left:
+            self._left.popleft()()
         elif self._small_next:
             self._at_once(self._waiting.popleft())
-        if not self._scheduled and (self._groups or self._groups_read or (self._waiting and not self._reading)):
+        if not self._scheduled and (self._left or self._next or (self._waiting and not self._reading)):
             self._scheduled = True
             self._applier.call_later(0.0, self._run_quantum)
 
@@ -166,9 +167,9 @@ class Lane:
             self._reading = False
             if error is None:
                 together = Together(len(units), partial(self._applier.finished, transaction))
-                self._groups_read.extend((group, together) for group in units)
+                self._next.extend(partial(self._applier.append_group, group, together) for group in units)
             elif isinstance(error, Exception):
-                self._applier.unread(transaction, error)
+                self._next.append(partial(self._applier.unread, transaction, error))
             if not self._scheduled:
                 self._run_quantum()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -15,13 +17,14 @@ from metaq_broker.transactions.group_sync import GroupSync
 from metaq_broker.transactions.interfaces import Durability, TransactionLimits, Unit
 from metaq_broker.transactions.journal import Journal, JournalDamaged
 from metaq_broker.transactions.records import Applied, Messages
+from metaq_broker.transactions.stalled import RETRY_S
 from metaq_broker.transactions.transaction import SMALL_BYTES, Transaction
 from stored import QuickFiles
 from tx_harness import Harness, local, xid
 
 from metaq.backends.metaq.puts import encode_block
 from metaq.formats.frame_block import FrameBlock, ends_plainly
-from metaq.model import Message
+from metaq.model import Buffer, Message
 
 LIMITS = TransactionLimits(spill_bytes=300)
 BRANCHES = tuple(xid(f"b{number}") for number in range(5))
@@ -131,6 +134,37 @@ def test_damage_that_the_worker_finds_is_reported(tmp_path: Path) -> None:
     assert "is damaged at offset" in harness.commit(BRANCHES[0], one_phase=False)
     assert harness.tx.stuck_commits() == [str(BRANCHES[0])]
     assert harness.bodies() == []
+
+
+class UnreadableFiles(QuickFiles):
+    """Reads of files from the position ``unreadable_from`` on fail, if there is one."""
+
+    unreadable_from: int | None = None
+
+    def pread_into(self, fd: int, buffer: Buffer, position: int) -> int:
+        if self.unreadable_from is not None and position >= self.unreadable_from:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().pread_into(fd, buffer, position)
+
+
+def test_a_failed_read_ahead_fails_its_own_commit_only(tmp_path: Path) -> None:
+    """The next commit is read while this one is appended; its failure has its turn behind this one."""
+    files = UnreadableFiles()
+    harness = Harness(tmp_path, files, limits=LIMITS)
+    prepare(harness, BRANCHES[0], "first")
+    (journal,) = (tmp_path / "transactions").glob("*.journal")
+    files.unreadable_from = journal.stat().st_size
+    prepare(harness, BRANCHES[1], "second")
+    harness.decide("q1", 1, BRANCHES[:2])
+    assert harness.tx.stuck_commits() == [str(BRANCHES[1])]
+    assert harness.commit(BRANCHES[0], one_phase=False) == "200"
+    files.unreadable_from = None
+    harness.pass_time(RETRY_S)
+    for partition in (0, 1):
+        assert harness.bodies("orders", partition) == [
+            *bodies_of("first")[partition::2],
+            *bodies_of("second")[partition::2],
+        ]
 
 
 def test_checkpoints_move_records_while_large_commits_are_read(tmp_path: Path) -> None:
