@@ -31,8 +31,9 @@ _log = logging.getLogger(__name__)
 class RetryPolicy:
     """Up to ``retries`` retries in a row (0 = none); the first after ``retry_interval_s``, then doubling.
 
-    For a server that is away (``MetaqError.away``), retries continue until ``wait_s`` after the first failure; for a
-    broker without a master (``MetaqError.electing``) until ``election_s``, if that is longer. No pause is longer than
+    For a server that is away (``MetaqError.away``), retries continue until ``wait_s`` after its first failure; for a
+    broker without a master (``MetaqError.electing``) until ``election_s``, if that is longer. Each address is waited for
+    so long: servers that are restarted one after the other do not use up the time of the next. No pause is longer than
     ``pause_s_max``.
     """
 
@@ -108,7 +109,7 @@ class Attempts:
     def __init__(self, policy: RetryPolicy, clock: Clock, limit: TimeLimit | None = None) -> None:
         self._policy, self._clock, self._limit = policy, clock, limit
         self._failures = 0
-        self._failing_since_s = 0.0
+        self._failing_since_s: dict[str | None, float] = {}  # by address
 
     def begin(self) -> None:
         """Begin the time limit, unless the next try is a retry."""
@@ -118,6 +119,7 @@ class Attempts:
     def progressed(self) -> None:
         """Reset the count after a success."""
         self._failures = 0
+        self._failing_since_s.clear()
         if self._limit is not None:
             self._limit.renew()
 
@@ -125,9 +127,9 @@ class Attempts:
         """Sleep before the next try; raise ``error`` if it is not retryable or the limits are reached."""
         if not error.retryable:
             raise error
-        if not self._failures:
-            self._failing_since_s = self._clock.monotonic()
-        if self._failures >= self._policy.retries and not self._waits(error):
+        now_s = self._clock.monotonic()
+        away_s = now_s - self._failing_since_s.setdefault(getattr(error, "address", None), now_s)
+        if self._failures >= self._policy.retries and not self._waits(error, away_s):
             raise error
         pause_s = min(
             self._policy.retry_interval_s * 2 ** min(self._failures, _DOUBLINGS_MAX), self._policy.pause_s_max
@@ -137,13 +139,13 @@ class Attempts:
         self._failures += 1
         self._clock.sleep(pause_s)
 
-    def _waits(self, error: MetaqError) -> bool:
-        """Whether to wait for a server that is away; logged once."""
+    def _waits(self, error: MetaqError, away_s: float) -> bool:
+        """Whether to wait for a server that has been away for ``away_s``; logged once for each."""
         wait_s = max(self._policy.wait_s, self._policy.election_s) if error.electing else self._policy.wait_s
-        left_s = self._failing_since_s + wait_s - self._clock.monotonic()
+        left_s = wait_s - away_s
         if not error.away or left_s <= 0:
             return False
-        if self._failures == self._policy.retries:
+        if self._failures == self._policy.retries or not away_s:
             _log.warning("%s. Waiting for up to %.0f s", error, left_s)
         return True
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import pytest
 
 from metaq.errors import BrokerError, ConnectionFailed, MetaqError
@@ -32,6 +34,22 @@ def test_the_wait_ends() -> None:
     clock = ManualClock(0.0)
     with pytest.raises(ConnectionFailed):
         persist(lambda: failing(clock, 1e9), RetryPolicy(2, 0.5, wait_s=300), clock)
+    assert 300 <= clock.monotonic() < 300 + PAUSE_S_MAX
+
+
+def test_servers_that_restart_one_after_the_other_are_each_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    clock, other = ManualClock(0.0), ConnectionFailed("b1:1", "connect", "refused")
+    policy = RetryPolicy(2, 0.5, wait_s=300)
+    with pytest.raises(ConnectionFailed, match="broker b1:1"):
+        persist(lambda: (failing(clock, 290), failing(clock, 1e9, other)), policy, clock)
+    assert 590 <= clock.monotonic() < 600 + PAUSE_S_MAX
+    assert [record.message.split(":")[0] for record in caplog.records] == ["broker b0", "broker b1"]
+
+
+def test_two_servers_that_are_away_together_are_waited_for_once() -> None:
+    clock, errors = ManualClock(0.0), cycle((AWAY, ConnectionFailed("b1:1", "connect", "refused")))
+    with pytest.raises(ConnectionFailed):
+        persist(lambda: failing(clock, 1e9, next(errors)), RetryPolicy(2, 0.5, wait_s=300), clock)
     assert 300 <= clock.monotonic() < 300 + PAUSE_S_MAX
 
 

@@ -6,7 +6,8 @@ import pytest
 from metaq_harness import ADDRESSES, MemoryBrokers
 
 from metaq.backends.metaq.pair_members import PairFacts
-from metaq.errors import ConnectionFailed, DirectoryConflict, NotPairMaster
+from metaq.backends.metaq.pool import SessionPool
+from metaq.errors import ConnectionFailed, DirectoryConflict, NotPairMaster, TransactionError
 from metaq.protocols.text.commands import Command, Stats
 from metaq.protocols.text.extensions import (
     EXT_CONTENTS,
@@ -15,6 +16,7 @@ from metaq.protocols.text.extensions import (
     EXT_DECISIONS,
     EXT_PUT_BATCH,
 )
+from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory import MemoryBroker
 from metaq_spark.backends.metaq.cluster import ROUTE_AGE_S_MAX, RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
@@ -64,6 +66,31 @@ def test_a_driver_waits_for_a_broker_that_is_away_as_the_options_say() -> None:
     with pytest.raises(ConnectionFailed, match="broker b1:1"):
         coordinator.last_decided("query")
     assert harness.clock.monotonic() - before_s == pytest.approx(0.2 + 0.4)
+
+
+class Outages(ManualClock):
+    """Lets the first broker be away for ``away_s`` seconds, and then the next one."""
+
+    def __init__(self, brokers: tuple[MemoryBroker, ...], away_s: float) -> None:
+        super().__init__(0.0)
+        self._brokers, self._away_s = brokers, away_s
+        self.advance(0.0)
+
+    def advance(self, seconds: float) -> None:
+        super().advance(seconds)
+        away = int(self.monotonic() // self._away_s)
+        for number, each in enumerate(self._brokers):
+            (each.kill if number == away else each.start)()
+
+
+def test_brokers_that_restart_one_after_the_other_are_each_waited_for() -> None:
+    harness = Harness(broker(2), broker(4))
+    given = {"brokers": "b0:1,b1:1", "topic": "t", "brokerWaitMs": "10000"}
+    options, clock = parse_sink_options(given, Use.STREAM_WRITE), Outages(harness.brokers, away_s=9.0)
+    sessions = RetryingSessions(options, SessionPool(transport=harness.transport, clock=clock), clock)
+    with pytest.raises(TransactionError, match="DECIDED_CONTENTS"):  # brokers in memory have no decisions
+        Coordinator({2: ADDRESSES[0], 4: ADDRESSES[1]}, sessions).last_decided("query")
+    assert clock.monotonic() >= 18
 
 
 @pytest.mark.parametrize(
