@@ -173,7 +173,7 @@ class RangeTask:
             raise CorruptFrame(str(self._source), found.offset, found.reason) from found
         following = self._ask(lambda: next_frame(self._session, self._source, found.offset, self._end))
         damage = UnreadableRange(self._source, OffsetRange(found.offset, following), found.reason)
-        self._ask(lambda: self._handler.handle(damage, partial(read_slice, self._session, self._source)))
+        self._handler.handle(damage, self._read)
         self.position = following
 
     def _pass_gap(self, moved: OffsetMoved) -> None:
@@ -181,13 +181,16 @@ class RangeTask:
         at = moved.asked
         if moved.to > at and not self._handler.fails and self._ask(self._first_offset) <= at:
             damage = UnreadableRange(self._source, OffsetRange(at, moved.to), "quarantined by the broker", served=False)
-            self._ask(lambda: self._handler.handle(damage, partial(read_slice, self._session, self._source)))
+            self._handler.handle(damage, self._read)
         else:
             self._report_loss(f"{self._source}: {moved}")
         self.position = moved.to if moved.to > at else self._end
 
     def _first_offset(self) -> int:
         return lookup(self._session, *self._topic_and_index, 0, "segment")
+
+    def _read(self, offset: int, size: int) -> bytes:
+        return self._ask(lambda: read_slice(self._session, self._source, offset, size))
 
     def _ask(self, question: Callable[[], T]) -> T:
         """The answer, over as many connections as the options allow."""
@@ -212,12 +215,14 @@ class DeadLetters:
         Raises:
             TopicNotFound: No broker accepts the topic.
             OptionError: The letter was refused.
-            MetaqError: A broker could not be asked.
+            MetaqError: A broker could not be asked, even after retries.
         """
         size = min(len(damage.offsets), LETTER_BYTES_MAX) if damage.served else 0
         letter = Message(read(damage.offsets.start, size), damage.attribute)
-        policy = self._options.waiting_policy
-        addresses = wait_for_offer(lambda: self._cluster.writable(self._topic), policy, self._pool.clock)
+        wait_for_offer(lambda: self._store(damage, letter), self._options.waiting_policy, self._pool.clock)
+
+    def _store(self, damage: UnreadableRange, letter: Message) -> None:
+        addresses = self._cluster.writable(self._topic)
         chosen = sorted(addresses)[zlib.crc32(str(damage.source).encode()) % len(addresses)]
         try:
             with self._pool.lease(addresses[chosen]) as session:

@@ -22,7 +22,7 @@ from metaq_spark.backends.metaq.options import parse_source_options
 from metaq_spark.backends.metaq.resync import first_chain
 from metaq_spark.backends.metaq.source import MetaQSource
 from metaq_spark.columns.text import parse_pairs
-from metaq_spark.errors import DataLoss, OptionError
+from metaq_spark.errors import DataLoss, OptionError, ReadFailed
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import BatchReader
 from metaq_spark.source.losses import LETTER_BYTES_MAX
@@ -245,6 +245,20 @@ def test_the_broker_of_the_dead_letters_may_restart(harness: Harness) -> None:
     assert harness.batch(**CARTS) == [b"good"]
     assert len(killed) == 1
     assert 1 <= len(letters(harness)) <= 2
+
+
+def test_a_broker_that_a_dead_letter_needs_is_tried_as_often_as_the_options_say(harness: Harness) -> None:
+    harness.put("orders", 0, 0, b"evil")
+    harness.brokers[0].partition("orders", 0).segments[0][1][-1] ^= 1
+
+    def stop_the_other(command: Command) -> None:
+        if isinstance(command, Get):
+            harness.brokers[1].kill()
+
+    harness.brokers[0].before_command = stop_the_other
+    with pytest.raises(ReadFailed, match=r"broker b1:1"):
+        harness.batch(**CARTS, retries="2")
+    assert harness.clock.slept_s == pytest.approx([0.2, 0.4])
 
 
 def quarantine(harness: Harness, start: int, end: int) -> None:
