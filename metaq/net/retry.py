@@ -32,8 +32,8 @@ class RetryPolicy:
     """Up to ``retries`` retries in a row (0 = none); the first after ``retry_interval_s``, then doubling.
 
     For a server that is away (``MetaqError.away``), retries continue until ``wait_s`` after its first failure; for a
-    broker without a master (``MetaqError.electing``) until ``election_s``, if that is longer. Each address is waited for
-    so long: servers that are restarted one after the other do not use up the time of the next. No pause is longer than
+    broker without a master (``MetaqError.electing``) until ``election_s``, if that is longer. Each address is waited
+    for so long: a server that is restarted does not use up the time of the next one. No pause is longer than
     ``pause_s_max``.
     """
 
