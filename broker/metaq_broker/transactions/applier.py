@@ -25,7 +25,7 @@ from metaq_broker.transactions.interfaces import MIB, CallLater, RunInWorker, Tr
 from metaq_broker.transactions.journal import JournalDamaged
 from metaq_broker.transactions.journal_writer import JournalWriter
 from metaq_broker.transactions.outcomes import CommittedNotStored
-from metaq_broker.transactions.stalled import Failures, StalledCommits, Together, append_units
+from metaq_broker.transactions.stalled import Failures, StalledCommits, Together
 from metaq_broker.transactions.transaction import Transaction
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,21 @@ class Applier:
 
     def resume(self, transaction: Transaction, units: Units) -> None:
         """Append the units of a committed transaction that a restart found missing in the partitions."""
-        append_units(self._store, units, partial(self.finished, transaction, unsure=True))
+        if units:
+            self.append(transaction, units, unsure=True)
+        else:
+            self._stored(transaction)
+
+    def append(self, transaction: Transaction, units: Units, *, unsure: bool = False) -> None:
+        """Append the units of a committed transaction, at least one; ``unsure`` as for ``finished``."""
+        together = self.together(transaction, units, unsure=unsure)
+        for group in units:
+            self.append_group(group, together)
+
+    def together(self, transaction: Transaction, units: Units, *, unsure: bool = False) -> Together:
+        """Return what ``append_group`` needs for each of ``units``."""
+        done = partial(self.finished, transaction, unsure=unsure)
+        return Together(len(units), done, partial(self.stalled.failed, transaction))
 
     def append_group(self, group: Sequence[Unit], together: Together) -> None:
         """Append the units of one partition, unless units of an earlier transaction are still missing there."""
@@ -154,9 +168,7 @@ class Lane:
         except (JournalDamaged, OSError) as error:
             applier.unread(transaction, error)
             return
-        together = Together(len(units), partial(applier.finished, transaction))
-        for group in units:
-            applier.append_group(group, together)
+        applier.append(transaction, units)
 
     def _read_in_worker(self, transaction: Transaction) -> None:
         writer, self._reading = self._applier.writer, True
@@ -166,7 +178,7 @@ class Lane:
             units = writer.end_read(job)
             self._reading = False
             if error is None:
-                together = Together(len(units), partial(self._applier.finished, transaction))
+                together = self._applier.together(transaction, units)
                 self._next.extend(partial(self._applier.append_group, group, together) for group in units)
             elif isinstance(error, Exception):
                 self._next.append(partial(self._applier.unread, transaction, error))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -37,6 +37,7 @@ Failures = Mapping[PartitionKey, StorageFailed]
 """The partitions that could not store their unit, and why."""
 
 OnStored = Callable[[Failures], None]
+OnFailed = Callable[[PartitionKey, StorageFailed], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +46,18 @@ class StalledBefore(StorageFailed):
 
 
 class Together:
-    """Calls ``done`` once ``one`` has been called ``left`` times."""
+    """Calls ``done`` once ``one`` has been called ``left`` times, and ``failed`` at once for each failure."""
 
-    def __init__(self, left: int, done: OnStored) -> None:
-        self._left, self._done = left, done
+    def __init__(self, left: int, done: OnStored, failed: OnFailed | None = None) -> None:
+        self._left, self._done, self._failed = left, done, failed
         self._failures: dict[PartitionKey, StorageFailed] = {}
 
     def one(self, partition_key: PartitionKey, failure: StorageFailed | None) -> None:
         """Record that a partition has stored its unit, or why not."""
         if failure is not None:
             self._failures[partition_key] = failure
+            if self._failed is not None:
+                self._failed(partition_key, failure)
         self._left -= 1
         if not self._left:
             self._done(self._failures)
@@ -77,11 +80,16 @@ def _left_nothing(failure: StorageFailed) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Stalled:
-    """``left`` are the partitions that have not stored their unit; those in ``unsure`` may have a part of it."""
+    """``left`` are the partitions that have not stored their unit; those in ``unsure`` may have a part of it.
+
+    ``is_tried``: its other partitions have ended, too, so that it is retried.
+    """
 
     transaction: Transaction
-    left: set[PartitionKey]
-    unsure: set[PartitionKey]
+    reason: str = ""
+    left: set[PartitionKey] = field(default_factory=set)
+    unsure: set[PartitionKey] = field(default_factory=set)
+    is_tried: bool = False
 
 
 class StalledCommits:
@@ -106,21 +114,31 @@ class StalledCommits:
 
     def transactions(self) -> list[Transaction]:
         """Return the waiting transactions in the order of their commits."""
-        return [each.transaction for each in self._stalled]
+        return [each.transaction for each in self._stalled if each.is_tried]
 
     def before(self, partition_key: PartitionKey) -> StalledBefore | None:
         """Return why nothing may be appended to a partition now: it does not have an earlier transaction's messages."""
         for each in self._stalled:
             if partition_key in each.left:
-                failure = each.transaction.failure
-                reason = failure.reason if isinstance(failure, CommittedNotStored) else failure
-                return StalledBefore(str(reason))
+                return StalledBefore(each.reason)
         return None
+
+    def failed(self, transaction: Transaction, partition_key: PartitionKey, failure: StorageFailed) -> None:
+        """Let later commits to a partition wait, although other partitions of this transaction have not ended yet."""
+        self._note(transaction, failure).left.add(partition_key)
+
+    def _note(self, transaction: Transaction, failure: StorageFailed) -> _Stalled:
+        for each in self._stalled:
+            if each.transaction is transaction:
+                return each
+        self._stalled.append(_Stalled(transaction, failure.reason))
+        return self._stalled[-1]
 
     def add(self, transaction: Transaction, failures: Failures, *, unsure: bool = False) -> None:
         """Try a transaction again later. ``unsure``: some of its messages may be in the partitions."""
-        parts = {key for key, failure in failures.items() if unsure or not _left_nothing(failure)}
-        self._stalled.append(_Stalled(transaction, set(failures), parts))
+        each = self._note(transaction, next(iter(failures.values())))
+        each.left, each.is_tried = set(failures), True
+        each.unsure = {key for key, failure in failures.items() if unsure or not _left_nothing(failure)}
         self._arm()
 
     def stop(self) -> None:
@@ -146,7 +164,7 @@ class StalledCommits:
         """Retry the next transaction whose partitions no earlier stalled transaction needs."""
         while self._todo and not self._stopped:
             each = self._todo.popleft()
-            if each.left.isdisjoint(self._blocked):
+            if each.is_tried and each.left.isdisjoint(self._blocked):
                 job = self._writer.begin_read(each.transaction)
                 self._run_in_worker(job.run, partial(self._read, each, job))
                 return
@@ -183,7 +201,8 @@ class StalledCommits:
         stalled.unsure |= {key for key, failure in failures.items() if not _left_nothing(failure)}
         if failures:
             self._blocked |= stalled.left
-            transaction.failure = CommittedNotStored(transaction.key, next(iter(failures.values())).reason)
+            stalled.reason = next(iter(failures.values())).reason
+            transaction.failure = CommittedNotStored(transaction.key, stalled.reason)
         else:
             self._stalled.remove(stalled)
             self._delay_s = RETRY_S

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -89,7 +90,7 @@ class LogHarness(Harness):
 
     def open_partitions(self) -> LogPartitions:
         self.partitions = LogPartitions(self.files, self.root / "data", self.ids, self.clock)
-        self.partitions.full |= self.full_at_start
+        self.partitions.full = copy(self.full_at_start)
         return self.partitions
 
     def restart(self) -> None:

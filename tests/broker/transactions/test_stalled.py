@@ -104,6 +104,31 @@ def test_later_commits_to_the_partition_wait_behind(harness: LogHarness) -> None
     assert harness.bodies(partition=1) == [b"other"]
 
 
+def test_later_commits_wait_while_other_partitions_of_the_first_are_appended(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, QuickFiles())
+    harness.begin(L1)
+    harness.put(L1, b"first")
+    harness.put(L1, b"other", partition=1)
+    harness.prepare_with(B2, b"second")
+    harness.prepare_with(B3, b"third")
+    reported: list[object] = []
+    harness.store.hold, harness.store.full = True, {("orders", 0)}
+    harness.tx.commit(L1, True, "A", reported.append)
+    harness.settle()
+    assert reported == []
+    harness.store.full.clear()  # there is space for less than the first needs
+    harness.tx.commit(B2, False, None, reported.append)
+    harness.pass_time(2 * RETRY_S_MAX)
+    harness.store.hold = False
+    harness.store.release_held()
+    assert len(reported) == 2
+    assert STALLED in harness.commit(B3, one_phase=False)
+    harness.pass_time(RETRY_S_MAX)
+    assert harness.bodies() == [b"first", b"second", b"third"]
+    assert harness.bodies(partition=1) == [b"other"]
+    assert harness.tx.stuck_commits() == []
+
+
 def test_partitions_that_have_their_messages_get_them_once(harness: LogHarness) -> None:
     harness.begin(L1)
     for partition in range(3):
@@ -156,6 +181,29 @@ def test_a_start_with_a_full_disk_goes_on_trying(harness: LogHarness, files: Fau
     assert harness.tx.stuck_commits() == [str(B1)]
     empty_partitions(harness)
     assert harness.bodies() == [b"m", b"n"]
+
+
+class FullOnce(set[tuple[str, int]]):
+    """Full partitions that have space again when they have refused a unit: less than that one needs."""
+
+    def __contains__(self, partition_key: object) -> bool:
+        is_full = super().__contains__(partition_key)
+        self.difference_update([partition_key] if is_full else [])  # type: ignore[list-item]
+        return is_full
+
+
+def test_a_start_appends_no_later_commit_before_one_without_space(harness: LogHarness) -> None:
+    for number, branch in enumerate((B1, B2)):
+        harness.prepare_with(branch, b"%d" % number)
+    fill_partitions(harness, ("orders", 0))
+    assert all(STALLED in harness.commit(branch, one_phase=False) for branch in (B1, B2))
+    harness.tx.close()
+    harness.partitions.logs.close(clean=True)
+    harness.full_at_start = FullOnce({("orders", 0)})
+    harness.start()
+    assert harness.tx.stuck_commits() == [str(B1), str(B2)]
+    harness.pass_time(RETRY_S_MAX)
+    assert harness.bodies() == [b"0", b"1"]
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5, 1.0])
