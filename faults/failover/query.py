@@ -59,10 +59,12 @@ class Copies:
             .start()
         )
 
+    def belong_to_this_thread(self) -> None:
+        """Make the session the active one of this thread: Spark looks for sinks written in Python there alone."""
+        self._spark.createDataFrame([], "a int")
+
     def look(self) -> None:
-        """Start the queries again that have ended. What could not be started is tried again by the next call: on a
-        busy machine, Spark was seen not to find the data source.
-        """
+        """Start the queries again that have ended. What could not be started is tried again by the next call."""
         for name, query in self._queries.items():
             if not query.isActive:
                 if query not in self._reported:
@@ -95,6 +97,7 @@ def main(settings: dict[str, Any]) -> None:
     over, using = threading.Event(), threading.Lock()
 
     def look() -> None:
+        copies.belong_to_this_thread()
         while not over.wait(LOOK_S):
             with using:
                 copies.look()

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import random
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from chispa import assert_df_equality
@@ -36,6 +37,20 @@ def arbitrary_messages() -> list[tuple[bytearray, str | None, int]]:
     special = [b"\r\n", b"value 3 1\r\nabc\r\n", b"\x00" * 40, b"\xff" * 40, "ümlaut\r\n".encode()]
     payloads = [chance.randbytes(size) for size in sizes] + special
     return [(bytearray(p), attributes[n % 8], n % 10) for n, p in enumerate(payloads)]
+
+
+def test_a_write_that_begins_in_another_thread(topic: Topic) -> None:
+    """Spark looks for a sink written in Python in the thread's active session."""
+    rows = topic.spark.range(5).selectExpr("cast(id as string) as value")
+    there = topic.named("from-a-thread")
+
+    def write() -> None:
+        topic.spark.createDataFrame([], "a int")
+        there.write(rows)
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(write).result()
+    assert sorted(row.value for row in there.read().collect()) == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_any_bytes_come_back_as_they_went_in(topic: Topic) -> None:
