@@ -54,11 +54,13 @@ class RecordBatches:
         values: CheckedValues | None = None,
         derived: Derived = NOTHING_DERIVED,
     ) -> None:
-        self._schema, self._constants, self._converters, self._filtered = schema, constants, converters, filtered
+        self._schema, self._converters, self._filtered = schema, converters, filtered
         self._wanted, self._values, self._derived = wanted, values, derived
         needed = set(raw_columns) & set(schema.names) | (set() if wanted is None else {filtered})
         needed |= {derived[name][0] for name in schema.names if name in derived}
         self.needed = frozenset(needed | (set() if values is None else {values.offset}))
+        # Made here, although a batch may need none: the first one has pyarrow import modules, which are then set aside.
+        self._constants = {name: pa.scalar(value, kind) for name, (value, kind) in constants.items()}
         self._repeated: dict[str, pa.Array] = {}
 
     def batch(self, rows: int, raw: Mapping[str, pa.Array]) -> pa.RecordBatch | None:
@@ -91,7 +93,7 @@ class RecordBatches:
         """The same value in every row; as long as the longest batch so far, for most are of one length."""
         known = self._repeated.get(name)
         if known is None or len(known) < rows:
-            known = self._repeated[name] = pa.repeat(pa.scalar(*self._constants[name]), rows)
+            known = self._repeated[name] = pa.repeat(self._constants[name], rows)
         return known.slice(0, rows)
 
 
