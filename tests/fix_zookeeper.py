@@ -74,7 +74,7 @@ class ZooKeeperServer(peers.zookeeper.ZooKeeperServer):
 
     def client(self) -> KazooClient:
         """Return a connected client, for looking and for playing a Java client's part. The caller stops it."""
-        client = KazooClient(self.address, timeout=SESSION_S)
+        client = KazooClient(self.address, timeout=10 * SESSION_S)
         client.start(DEADLINE_S)
         return client
 

@@ -96,7 +96,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def memory(zookeeper: ZooKeeperRoot, clock: ManualClock) -> TreeCache:
-    return TreeCache(ZooKeeperAddress.parse(zookeeper.option), 2.0, clock)
+    return TreeCache(ZooKeeperAddress.parse(zookeeper.option), 10.0, clock)
 
 
 @pytest.fixture
