@@ -14,7 +14,7 @@ from collections.abc import Callable
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.sync.group_commit import FlushPolicy, GroupCommit, _Partition
 from metaq_broker.log.sync.sync import SyncJob
-from metaq_broker.log.sync.sync_queue import OnDurable
+from metaq_broker.log.sync.sync_queue import OnDurable, call
 
 Carry = Callable[[PartitionLog, SyncJob], None]
 """A log, and the range of it that is durable here and must be sent to the slave."""
@@ -63,7 +63,7 @@ class PairedCommit(GroupCommit):
     def give_up(self, reason: str) -> None:
         """Refuse the puts that are waiting."""
         for waiter in list(self._impatient):
-            self._call(waiter.notify, NotOnBoth(reason))
+            call(waiter.notify, NotOnBoth(reason))
 
     def out(self) -> list[tuple[PartitionLog, SyncJob]]:
         """Return the syncs that were passed to ``send_missing`` and are not settled yet."""
@@ -110,7 +110,7 @@ class PairedCommit(GroupCommit):
 
     def _refuse(self, partition: _Partition, reason: str) -> None:
         while partition.waiters:
-            self._call(partition.waiters.popleft()[1], NotOnBoth(reason))
+            call(partition.waiters.popleft()[1], NotOnBoth(reason))
 
     def end(self, reason: str) -> None:
         """Stop waiting for the slave, because the broker stops. No callback is called with success."""

@@ -109,10 +109,7 @@ class ReplyQueue:
     @property
     def idle(self) -> bool:
         """Whether there is nothing to send now: no reply, or the next one depends on the broker."""
-        if self._pushed or not self._slots:
-            return not self._pushed
-        first = self._slots[0]
-        return isinstance(first, PendingReply) and first.data is None
+        return not self._pushed and (not self._slots or self.waiting)
 
     @property
     def empty(self) -> bool:

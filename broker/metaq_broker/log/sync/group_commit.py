@@ -31,20 +31,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final, TypeVar
+from typing import Final
 
 from metaq_broker.clock import Clock
 from metaq_broker.histogram import SECONDS, Histogram
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.sync.sync import SyncJob
-from metaq_broker.log.sync.sync_queue import OnDurable, SyncQueue, report
+from metaq_broker.log.sync.sync_queue import OnDurable, SyncQueue, call
 from metaq_broker.log.sync.sync_times import SyncTimes
 from metaq_broker.loop_step import LoopStep
 
 OnReadable = Callable[[int], None]
 """Called with the new readable end of a partition."""
-
-Argument = TypeVar("Argument")
 
 LATE_S: Final = 0.05
 """Other syncs of the disk do not wait for one that takes longer."""
@@ -419,10 +417,4 @@ class GroupCommit:
 
     def _notify_watchers(self, log: PartitionLog) -> None:
         for callback in list(self._watchers.get((log.topic, log.index), ())):
-            self._call(callback, log.readable_end)
-
-    def _call(self, callback: Callable[[Argument], None], argument: Argument) -> None:
-        try:
-            callback(argument)
-        except Exception as fault:
-            report(fault)
+            call(callback, log.readable_end)

@@ -24,6 +24,7 @@ OnDurable = Callable[[Exception | None], None]
 """Called once: with ``None`` when the appended bytes are durable, or with the reason why they never will be."""
 
 Job = TypeVar("Job")
+Argument = TypeVar("Argument")
 
 
 class Syncable(Protocol[Job]):
@@ -69,14 +70,13 @@ class SyncQueue(Generic[Job]):
         waiters, reached = self.waiters, self._source.complete_sync(job, error)
         end, failure = (math.inf, reached) if isinstance(reached, Exception) else (reached, None)
         while waiters and waiters[0][0] <= end:
-            callback = waiters.popleft()[1]
-            try:
-                callback(failure)
-            except Exception as fault:  # the others get their answer
-                report(fault)
+            call(waiters.popleft()[1], failure)
 
 
-def report(fault: Exception) -> None:
-    """Report what a callback has raised; it is a bug."""
-    context = {"message": "a durability callback failed", "exception": fault}
-    asyncio.get_running_loop().call_exception_handler(context)
+def call(callback: Callable[[Argument], None], argument: Argument) -> None:
+    """Call a callback. What it raises, which is a bug, is reported to the event loop: others get their answer."""
+    try:
+        callback(argument)
+    except Exception as fault:
+        context = {"message": "a durability callback failed", "exception": fault}
+        asyncio.get_running_loop().call_exception_handler(context)

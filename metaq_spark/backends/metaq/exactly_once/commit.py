@@ -56,13 +56,13 @@ def commit_batch(plan: TransactionPlan, messages: Messages, batch_id: int | None
     """
     reported = [message for message in messages if isinstance(message, WrittenMessages)]
     coordinator = Coordinator(plan.participants, sessions, accept_repeated=plan.accept_repeated, gaps=plan.gaps)
-    branches = [key for message in reported for key in message.branches]  # those of a task are in order
+    branches = [key for message in reported for key in message.branches]  # a task's are in order
     reports = (message.batch for message in reported if message.batch is not None)
+    contents = Contents.of((message.counts for message in reported), reported[0].run if reported else "")
     for batch in {plan.batch} if plan.batch is not None else set(reports):
         if batch_id is not None and batch.batch_id != batch_id:
             raise ExactlyOnceError(f"Spark commits batch {batch_id}, but its tasks wrote {batch}")
-        run = reported[0].run if reported else ""
-        coordinator.finish(batch, branches, Contents.of((message.counts for message in reported), run))
+        coordinator.finish(batch, branches, contents)
         if plan.single:
             coordinator.end(batch)
 
@@ -107,7 +107,7 @@ class MetaQTransaction:
         return plan_transaction(self._options, self._streaming, RetryingSessions(self._options, policy=policy))
 
     def commit(self, messages: Messages, batch_id: int | None) -> None:
-        """See ``commit_batch``."""
+        """Finish what tasks have written; raises as ``commit_batch``."""
         commit_batch(self.plan(begun=True), messages, batch_id, RetryingSessions(self._options))
 
     def abort(self) -> None:
