@@ -116,9 +116,10 @@ def _dead(mq: RocketMQ, options: argparse.Namespace) -> None:
             _require_choice(options)
             _resend_dead(mq, options)
         case _:
-            from metaq.client.rocketmq.dead_letters import DEAD
+            from metaq.formats.topic_names import DEAD_PREFIX
 
-            raise ValueError(f"dlq discard: RocketMQ removes messages of {DEAD}{options.group} by their age only")
+            topic = DEAD_PREFIX + options.group
+            raise ValueError(f"dlq discard: RocketMQ removes messages of {topic} by their age only")
 
 
 def _dead_letters(mq: RocketMQ, options: argparse.Namespace) -> Iterator[RocketReceived]:
@@ -153,7 +154,8 @@ def _list_dead(mq: RocketMQ, options: argparse.Namespace) -> None:
 
 
 def _resend_dead(mq: RocketMQ, options: argparse.Namespace) -> None:
-    from metaq.client.rocketmq.dead_letters import DEAD, again
+    from metaq.client.rocketmq.dead_letters import again
+    from metaq.formats.topic_names import DEAD_PREFIX
 
     producer, count = mq.producer(), 0
     try:
@@ -162,4 +164,5 @@ def _resend_dead(mq: RocketMQ, options: argparse.Namespace) -> None:
             producer.send_many(topic, [copy])
             count += 1
     finally:
-        note(f"{counted(count)} sent again; {'it stays' if count == 1 else 'they stay'} in {DEAD}{options.group}")
+        stay = "it stays" if count == 1 else "they stay"
+        note(f"{counted(count)} sent again; {stay} in {DEAD_PREFIX}{options.group}")

@@ -23,18 +23,11 @@ from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.reads.bundled import MetaQBroker
 from metaq.backends.rocketmq.routes import MASTER_ID
 from metaq.backends.rocketmq.session import Session
-from metaq.backends.rocketmq.topic_route import (
-    TEMPLATE_TOPIC,
-    Addresses,
-    TopicRoute,
-    ask_brokers,
-    ask_route,
-    ask_topics,
-    not_ready,
-)
+from metaq.backends.rocketmq.topic_route import Addresses, TopicRoute, ask_brokers, ask_route, ask_topics, not_ready
 from metaq.discovery.base import Away, nobody, without
 from metaq.discovery.refreshed import RefreshedCache
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MasterMissing, MetaqError, TopicNotFound
+from metaq.formats.topic_names import TEMPLATE_TOPIC
 from metaq.model import Address, Partition
 from metaq.net.retry import ONCE, RetryPolicy, persist
 

@@ -13,10 +13,21 @@ import re
 from functools import lru_cache
 from typing import Final
 
+RETRY_PREFIX: Final = "%RETRY%"
+"""Before a group's name: the topic of messages that are delivered to the group again."""
+
+DEAD_PREFIX: Final = "%DLQ%"
+"""Before a group's name: the topic of its dead letters."""
+
+GROUP_PREFIXES: Final = (RETRY_PREFIX, DEAD_PREFIX)
+
+TEMPLATE_TOPIC: Final = "TBW102"
+"""RocketMQ's topic whose settings a broker copies when it creates an unknown topic."""
+
 STORED_BYTES_MAX: Final = 200
 """Of a topic in UTF-8. File systems allow 255 bytes for a folder's name; the index and a margin go off."""
 
-GROUP_BYTES_MAX: Final = STORED_BYTES_MAX - len("%RETRY%")
+GROUP_BYTES_MAX: Final = STORED_BYTES_MAX - len(RETRY_PREFIX)
 """Of a group of consumers, with its namespace."""
 
 ROCKETMQ_CHARS_MAX: Final = 127
@@ -24,7 +35,6 @@ ROCKETMQ_CHARS: Final = r"[%|a-zA-Z0-9_-]"
 ROCKETMQ_ALLOWED: Final = f"up to {ROCKETMQ_CHARS_MAX} letters, digits and any of % | _ -"
 
 _GROUPS_TOPIC_CHARS_MAX: Final = 255
-_GROUPS_TOPICS: Final = ("%RETRY%", "%DLQ%")
 _NAME: Final = re.compile(f"{ROCKETMQ_CHARS}+")
 
 
@@ -54,7 +64,7 @@ def _fault(topic: str, of_groups: bool) -> str | None:
         return "The specified topic is blank."
     if not _NAME.fullmatch(topic):
         return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    is_long = of_groups and topic.startswith(_GROUPS_TOPICS)
+    is_long = of_groups and topic.startswith(GROUP_PREFIXES)
     if len(topic) > (_GROUPS_TOPIC_CHARS_MAX if is_long else ROCKETMQ_CHARS_MAX):
         return "The specified topic is longer than topic max length."
     return None

@@ -14,7 +14,7 @@ from metaq.errors import CorruptRecord, FieldError
 from metaq.formats.rocketmq.batches import decode_batch
 from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
 from metaq.formats.rocketmq.tags import tag_hash, tags_of
-from metaq.formats.topic_names import rocketmq_fault
+from metaq.formats.topic_names import RETRY_PREFIX, rocketmq_fault
 from metaq.protocols.remoting.bodies.groups import CheckClientRequestBody, MessageQueue
 from metaq.protocols.remoting.bodies.offsets import ConsumerOffsets, TopicOffset, TopicStats
 from metaq.protocols.remoting.bodies.routes import KVTable
@@ -184,7 +184,7 @@ class BrokerAnswers:
     def _topic(self, sent: SendMessage) -> Topic | None:
         """The topic's settings; a new topic's, if the template may be inherited from."""
         settings, template = self.store.topics.get(sent.topic), self.store.topics.get(sent.default_topic)
-        if settings is None and sent.topic.startswith("%RETRY%"):
+        if settings is None and sent.topic.startswith(RETRY_PREFIX):
             settings = self.store.topics[sent.topic] = Topic(1, 1)
         if settings is None and template is not None and template.perm & INHERITED:
             count = min(sent.default_topic_queue_nums, template.write_queues)

@@ -11,6 +11,7 @@ from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.records import Record, encode_record
 from metaq.formats.rocketmq.tags import tag_hash
+from metaq.formats.topic_names import TEMPLATE_TOPIC
 
 READ: Final = 4
 WRITE: Final = 2
@@ -86,7 +87,7 @@ class Store:
 
     def __init__(self, ip: str, clock_ms: Callable[[], int]) -> None:
         self._ip, self.clock_ms = ip, clock_ms
-        self.topics: dict[str, Topic] = {"TBW102": Topic(8, 8, READ | WRITE | INHERITED)}
+        self.topics: dict[str, Topic] = {TEMPLATE_TOPIC: Topic(8, 8, READ | WRITE | INHERITED)}
         self.group_offsets: dict[tuple[str, str, int], int] = {}
         self._queues: dict[tuple[str, int], QueueLog] = {}
         self._physical_end = 0

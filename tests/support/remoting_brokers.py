@@ -40,7 +40,7 @@ from metaq_broker.rocketmq.messages.partition_numbers import PartitionNumbers
 from metaq_broker.rocketmq.pulls.filters import ONLY_TAGS, CheckFilter
 from metaq_broker.rocketmq.sends.sends import Sends
 from metaq_broker.rocketmq.session import Call, RemotingSession
-from metaq_broker.rocketmq.system_topics import GROUPS, HIDDEN_PREFIXES, built_in_topics
+from metaq_broker.rocketmq.system_topics import GROUPS, built_in_topics
 from metaq_broker.serve.accounts.account_list import AccountList
 from metaq_broker.serve.session import Client
 from metaq_broker.statistics import Statistics
@@ -52,6 +52,7 @@ from metaq.formats.message_id import IdWorker
 from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.formats.rocketmq.properties import write_properties
 from metaq.formats.rocketmq.records import Record, read_records
+from metaq.formats.topic_names import GROUP_PREFIXES
 from metaq.protocols.remoting.bodies.json_body import JsonBody
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder
@@ -166,7 +167,7 @@ class Front:
             self._apply,
             lambda: 1_795_000_000_000,
             built_in_topics(BROKER, "DefaultCluster", create_topics=True),
-            HIDDEN_PREFIXES,
+            GROUP_PREFIXES,
         )
         self.groups = Groups(self.table, limits, create_unknown=create_groups, built_in=GROUPS)
         self.offsets = GroupOffsets(self.table, limits)

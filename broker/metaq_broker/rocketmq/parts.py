@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from metaq.formats.topic_names import GROUP_PREFIXES
 from metaq.model import Address
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.engine import Engine
@@ -26,7 +27,7 @@ from metaq_broker.rocketmq.key_index.key_index import KeyIndex
 from metaq_broker.rocketmq.messages.lookups import LookupRequests
 from metaq_broker.rocketmq.messages.message_store import MessageStore
 from metaq_broker.rocketmq.pulls.pulls import GroupState
-from metaq_broker.rocketmq.system_topics import HIDDEN_PREFIXES, NOT_WRITTEN_BY_CLIENTS, built_in_topics
+from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS, built_in_topics
 from metaq_broker.start_errors import StartFailed, listen_fault
 
 
@@ -80,7 +81,7 @@ def client_topics(parts: FrontEndParts, config: RocketmqConfig, state: StateTabl
         parts.apply,
         parts.clock.now_ms,
         built_in,
-        HIDDEN_PREFIXES,
+        GROUP_PREFIXES,
         config.wait_for_disk,
         reserved=NOT_WRITTEN_BY_CLIENTS,
     )

@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from metaq.formats.topic_names import RETRY_PREFIX, TEMPLATE_TOPIC
 from metaq_broker.log.engine.topics import INHERIT, READ, WRITE, ServedTopic
-
-TEMPLATE: Final = "TBW102"
-"""Clients name it when they send to a topic that may not exist: others are made like it."""
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 NOTE_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-
-RETRY_PREFIX: Final = "%RETRY%"
-DEAD_PREFIX: Final = "%DLQ%"
 
 NOT_WRITTEN_BY_CLIENTS: Final = frozenset(
     {SCHEDULE_TOPIC, HALF_TOPIC, NOTE_TOPIC, TIMER_TOPIC, GIVEN_UP_TOPIC, "OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC"}
@@ -70,12 +65,8 @@ def built_in_topics(
     if trace_topic is not None:
         topics[trace_topic] = ServedTopic(1, 1)
     if create_topics:
-        topics[TEMPLATE] = ServedTopic(8, 8, _ALL)
+        topics[TEMPLATE_TOPIC] = ServedTopic(8, 8, _ALL)
     return topics
-
-
-HIDDEN_PREFIXES: Final = (RETRY_PREFIX, DEAD_PREFIX)
-"""Topics that begin so are left out of lists for users of MetaQ."""
 
 
 def retry_topic(group: str) -> str:

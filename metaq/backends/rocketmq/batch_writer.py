@@ -34,8 +34,8 @@ from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.reads.pulls import GROUP
 from metaq.backends.rocketmq.routes import Routes
 from metaq.backends.rocketmq.session import OUTSTANDING_MAX, Session
-from metaq.backends.rocketmq.topic_route import TEMPLATE_TOPIC
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
+from metaq.formats.topic_names import TEMPLATE_TOPIC
 from metaq.model import Address, Buffer, Partition, TopicPartition
 from metaq.net.clock import wall_clock_ms
 from metaq.net.retry import Attempts, RetryPolicy, TimeLimit

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from metaq.formats.topic_names import GROUP_PREFIXES, TEMPLATE_TOPIC
+
 PRODUCERS_BYTES_MAX: Final = 255
 """Limit of a producer group's full name, which needs no topic."""
 
-_PREFIXES: Final = ("%RETRY%", "%DLQ%")
 _SYSTEM_NAMES: Final = frozenset(
     (
-        *("TBW102", "SELF_TEST_TOPIC", "BenchmarkTest", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX"),
+        *(TEMPLATE_TOPIC, "SELF_TEST_TOPIC", "BenchmarkTest", "OFFSET_MOVED_EVENT", "SCHEDULE_TOPIC_XXXX"),
         "TRANS_CHECK_MAX_TIME_TOPIC",
     )
 )
@@ -25,7 +26,7 @@ def with_namespace(name: str, namespace: str | None) -> str:
     """Return the full name of a topic or a group."""
     if not namespace or is_system_name(name):
         return name
-    prefix = next((each for each in _PREFIXES if name.startswith(each)), "")
+    prefix = next((each for each in GROUP_PREFIXES if name.startswith(each)), "")
     own = f"{namespace}%"
     return name if name[len(prefix) :].startswith(own) else f"{prefix}{own}{name[len(prefix) :]}"
 
@@ -34,7 +35,7 @@ def without_namespace(name: str, namespace: str | None) -> str | None:
     """Return a name without ``namespace``; ``None`` if it has another one. The inverse of ``with_namespace``."""
     if not namespace or is_system_name(name):
         return name
-    prefix = next((each for each in _PREFIXES if name.startswith(each)), "")
+    prefix = next((each for each in GROUP_PREFIXES if name.startswith(each)), "")
     own = f"{prefix}{namespace}%"
     return prefix + name[len(own) :] if name.startswith(own) else None
 
@@ -46,7 +47,7 @@ def is_system_name(name: str) -> bool:
 
 def is_derived_topic(topic: str) -> bool:
     """Whether a topic belongs to a group: its retry topic or its dead letters."""
-    return topic.startswith(_PREFIXES)
+    return topic.startswith(GROUP_PREFIXES)
 
 
 def check_group(group: str, namespace: str | None, bytes_max: int) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from metaq.backends.rocketmq.errors import NotNameServer, RequestRefused, RouteUnusable, TopicListMissing
 from metaq.backends.rocketmq.session import Session
 from metaq.errors import FieldError, MetaqError
+from metaq.formats.topic_names import TEMPLATE_TOPIC
 from metaq.model import Address, Partition
 from metaq.protocols.remoting.announcement import MetaQBroker, announced
 from metaq.protocols.remoting.bodies.routes import (
@@ -34,9 +35,6 @@ from metaq.protocols.remoting.headers.routes import (
 
 QUEUE_COUNT_MAX: Final = 65536
 """Limit on the number of a topic's queues at one broker; a larger number in a route is an error."""
-
-TEMPLATE_TOPIC: Final = "TBW102"
-"""The topic whose settings a broker copies when it creates an unknown topic."""
 
 Addresses = Mapping[int, Address]
 """Addresses of a broker, by broker id."""

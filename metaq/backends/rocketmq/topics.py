@@ -7,6 +7,7 @@ from typing import Final
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.errors import FieldError, ProtocolError
+from metaq.formats.topic_names import TEMPLATE_TOPIC
 from metaq.model import Address
 from metaq.protocols.remoting.bodies.registration import TopicConfigBody, TopicConfigs
 from metaq.protocols.remoting.bodies.routes import READABLE, WRITABLE
@@ -34,8 +35,6 @@ __all__ = [
 READ_AND_WRITE: Final = READABLE | WRITABLE
 QUEUES_MAX: Final = 1024
 
-_TEMPLATE: Final = "TBW102"
-
 
 def create_topic(
     pool: SessionPool, broker_name: str, address: Address, topic: str, queues: int, perm: int = READ_AND_WRITE
@@ -54,7 +53,7 @@ def write_topic(pool: SessionPool, broker_name: str, address: Address, config: T
     """Create or change a topic according to ``config``; its attributes of 5.x are kept. Raises as ``create_topic``."""
     header = UpdateAndCreateTopic(
         topic=config.topic_name,
-        default_topic=_TEMPLATE,
+        default_topic=TEMPLATE_TOPIC,
         read_queue_nums=config.read_queue_nums,
         write_queue_nums=config.write_queue_nums,
         perm=config.perm,

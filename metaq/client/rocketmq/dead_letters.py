@@ -10,15 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from metaq.client.rocketmq.records import RocketMessage, RocketReceived
+from metaq.formats.rocketmq.properties import RETRY_TOPIC
+from metaq.formats.topic_names import DEAD_PREFIX, RETRY_PREFIX
 from metaq.model import Partition
 
 if TYPE_CHECKING:
     from metaq.client.rocketmq.client import RocketMQ
-
-DEAD: Final = "%DLQ%"
-RETRIED: Final = "%RETRY%"
-ORIGIN: Final = "RETRY_TOPIC"
-"""Property with the topic of a message that was moved."""
 
 
 def letter_number(message: RocketReceived) -> str:
@@ -28,7 +25,7 @@ def letter_number(message: RocketReceived) -> str:
 
 def origin_of(message: RocketReceived) -> str | None:
     """Return the topic from which a message was moved, if it says so."""
-    return message.properties.get(ORIGIN)
+    return message.properties.get(RETRY_TOPIC)
 
 
 def again(message: RocketReceived, topic: str | None = None) -> tuple[str, RocketMessage]:
@@ -43,8 +40,8 @@ def again(message: RocketReceived, topic: str | None = None) -> tuple[str, Rocke
     if target is None:
         raise ValueError(f"dead letter {letter_number(message)} does not say its topic; name one")
     copy = message.copy()
-    if target.startswith(RETRIED) and ORIGIN in message.properties:
-        copy = replace(copy, properties={**copy.properties, ORIGIN: message.properties[ORIGIN]})
+    if target.startswith(RETRY_PREFIX) and RETRY_TOPIC in message.properties:
+        copy = replace(copy, properties={**copy.properties, RETRY_TOPIC: message.properties[RETRY_TOPIC]})
     return target, copy
 
 
@@ -53,7 +50,7 @@ class DeadMessages:
 
     def __init__(self, client: RocketMQ, group: str) -> None:
         self._client = client
-        self.topic: Final = DEAD + group
+        self.topic: Final = DEAD_PREFIX + group
 
     def __iter__(self) -> Iterator[RocketReceived]:
         return iter(self._client.browse(self.topic))

@@ -16,9 +16,9 @@ from metaq.backends.rocketmq.session import Session
 from metaq.client.browser import Start
 from metaq.client.cluster import OffsetChange
 from metaq.client.rocketmq.groups.offsets import RocketStarts
-from metaq.client.rocketmq.groups.subscriptions import RETRY_PREFIX
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import TopicNotFound
+from metaq.formats.topic_names import RETRY_PREFIX
 from metaq.model import Partition, TopicPartition
 
 _T = TypeVar("_T")

@@ -13,7 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from metaq.formats.rocketmq.properties import DELAY, parse_properties
+from metaq.formats.rocketmq.properties import (
+    DELAY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    parse_properties,
+)
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal
 from metaq_broker.rocketmq.delays.level_queues import IDLE_MS, LevelQueues
@@ -36,9 +42,6 @@ from metaq_broker.rocketmq.moves.mover import Mover
 from metaq_broker.rocketmq.moves.rounds import Rounds
 from metaq_broker.rocketmq.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 
-DELIVER_MS: Final = "TIMER_DELIVER_MS"
-DELAY_S: Final = "TIMER_DELAY_SEC"
-DELAY_MS: Final = "TIMER_DELAY_MS"
 DUE_MS: Final = "TIMER_OUT_MS"
 """Property with the delivery time of a waiting message."""
 
@@ -146,12 +149,12 @@ class DelayedDelivery:
         return Moment(due_ms)
 
     def _due_ms(self, properties: Mapping[str, str]) -> int | None:
-        if DELIVER_MS in properties:
-            return _number(properties, DELIVER_MS)
-        if DELAY_MS in properties:
-            return self._clock.now_ms() + _number(properties, DELAY_MS)
-        if DELAY_S in properties:
-            return self._clock.now_ms() + 1000 * _number(properties, DELAY_S)
+        if TIMER_DELIVER_MS in properties:
+            return _number(properties, TIMER_DELIVER_MS)
+        if TIMER_DELAY_MS in properties:
+            return self._clock.now_ms() + _number(properties, TIMER_DELAY_MS)
+        if TIMER_DELAY_SEC in properties:
+            return self._clock.now_ms() + 1000 * _number(properties, TIMER_DELAY_SEC)
         return None
 
     # ---- storing
@@ -185,7 +188,7 @@ class DelayedDelivery:
     @property
     def markers(self) -> tuple[str, ...]:
         """Properties of a message that may have to wait."""
-        return DELAY, DELIVER_MS, DELAY_S, DELAY_MS
+        return DELAY, TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS
 
     def accept(self, send: SentMessage, message: OutgoingMessage, done: OnStored) -> bool:
         """Take over a delayed message; return whether it was taken over."""

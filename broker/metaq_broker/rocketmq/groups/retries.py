@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from metaq.errors import MetaqError
-from metaq.formats.rocketmq.properties import DELAY, WAIT
+from metaq.formats.rocketmq.properties import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT
 from metaq.formats.rocketmq.records import Record
+from metaq.formats.topic_names import DEAD_PREFIX, RETRY_PREFIX
 from metaq.model import INT32_MAX
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
@@ -28,11 +29,6 @@ from metaq_broker.rocketmq.groups.group_settings import Groups, GroupSettings
 from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
 from metaq_broker.rocketmq.session import Call
 from metaq_broker.serve.accounts.account_list import Permission
-
-RETRY_PREFIX: Final = "%RETRY%"
-DEAD_PREFIX: Final = "%DLQ%"
-FIRST_TOPIC: Final = "RETRY_TOPIC"
-FIRST_ID: Final = "ORIGIN_MESSAGE_ID"
 
 OWN_MAXIMUM_FROM: Final = 121
 """Clients of this version (3.4.9) and above send their limit of attempts."""
@@ -160,8 +156,8 @@ def _maximum(command: RemotingCommand, asked: ConsumerSendMsgBack, settings: Gro
 def _copy(found: Record, level: int) -> OutgoingMessage | Refusal:
     properties = found.property_map()
     added = {
-        FIRST_TOPIC: properties.get(FIRST_TOPIC) or found.topic,
-        FIRST_ID: properties.get(FIRST_ID) or found.offset_message_id,
+        RETRY_TOPIC: properties.get(RETRY_TOPIC) or found.topic,
+        ORIGIN_MESSAGE_ID: properties.get(ORIGIN_MESSAGE_ID) or found.offset_message_id,
         WAIT: "false",
         DELAY: str(level),
     }

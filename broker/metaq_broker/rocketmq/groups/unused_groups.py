@@ -10,11 +10,12 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from metaq.formats.topic_names import DEAD_PREFIX
 from metaq_broker.log.engine.topics import Topics
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
 from metaq_broker.rocketmq.groups.group_settings import Groups
 from metaq_broker.rocketmq.groups.members import Members
-from metaq_broker.rocketmq.system_topics import DEAD_PREFIX, retry_topic
+from metaq_broker.rocketmq.system_topics import retry_topic
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from metaq.formats.rocketmq.hosts import IPV4_BYTES, host_bytes
 from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
 from metaq.formats.rocketmq.sys_flags import TRANSACTION
 from metaq.formats.stored_form import encode_head, tag_of
-from metaq.formats.topic_names import rocketmq_fault
+from metaq.formats.topic_names import RETRY_PREFIX, rocketmq_fault
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand
 from metaq.protocols.remoting.headers.sends import SEND_CODES, SendMessage
@@ -41,7 +41,7 @@ from metaq_broker.rocketmq.sends.batch_frames import BATCHES, Shared
 from metaq_broker.rocketmq.sends.send_groups import SendGroups
 from metaq_broker.rocketmq.sends.send_headers import has_short_names, read_send_header
 from metaq_broker.rocketmq.session import Call
-from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS, RETRY_PREFIX
+from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS
 
 NEW_CLIENTS_FROM: Final = 413
 """Clients of this version (5.0) and above get the transaction id in the response, and their messages the region."""

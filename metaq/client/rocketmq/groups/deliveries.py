@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from metaq.backends.rocketmq.names import without_namespace
 from metaq.client.groups.deliveries import ReadEpoch
 from metaq.client.records import made_directly
 from metaq.client.rocketmq.records import RocketReceived
+from metaq.formats.rocketmq.properties import RETRY_TOPIC
 from metaq.formats.rocketmq.records import Record
+from metaq.formats.topic_names import RETRY_PREFIX
 from metaq.model import TopicPartition
-
-RETRY_TOPIC: Final = "RETRY_TOPIC"
-"""Property of a redelivered message: the topic that it was sent to."""
 
 
 @made_directly
@@ -50,7 +48,7 @@ class RocketDelivery(RocketReceived):
 
 
 def original_topic(record: Record, where: TopicPartition, namespace: str | None) -> str:
-    if record.topic and where.topic.startswith("%RETRY%"):
+    if record.topic and where.topic.startswith(RETRY_PREFIX):
         name = record.property_map().get(RETRY_TOPIC)
         if name is not None:
             return without_namespace(name, namespace) or name

@@ -26,9 +26,9 @@ from typing import Final
 from metaq.backends.rocketmq.errors import BrokerAway
 from metaq.backends.rocketmq.groups.offsets import Offsets
 from metaq.client.groups.ownership.starts import Start
-from metaq.client.rocketmq.groups.subscriptions import RETRY_PREFIX
 from metaq.discovery.zk_layout import GroupOffset, is_unchanged
 from metaq.errors import MetaqError
+from metaq.formats.topic_names import RETRY_PREFIX
 from metaq.model import Partition, TopicPartition
 from metaq.net.clock import Clock
 

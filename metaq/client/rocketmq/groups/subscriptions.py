@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from metaq.backends.rocketmq.reads.pulls import ALL, Subscription
-
-RETRY_PREFIX: Final = "%RETRY%"
-"""Prefix of the topic in which a group's rejected messages are delivered again."""
+from metaq.formats.topic_names import RETRY_PREFIX
 
 
 class Subscriptions:
