@@ -9,7 +9,7 @@ from typing import Final
 from metaq.cli.command import COMMANDS, Command
 
 MODULES: Final = (
-    *("produce", "consume", "find", "inspect", "topic_settings", "lag", "groups", "dead_letters", "mirror", "stats"),
+    *("produce", "consume", "find", "inspect", "topic_settings", "lag", "reset", "dead_letters", "mirror", "stats"),
     *("bench", "doctor", "dashboard", "completion"),
 )
 """Modules of ``metaq.cli`` with commands. They are small, and import the rest of ``metaq`` when a command runs."""

@@ -118,6 +118,7 @@ def _rows(classes: Iterable[type]) -> Iterator[Option]:
 Habits = Mapping[str, str | tuple[str, str]]
 """Keys of other connectors, in lower case -> what to use instead; a pair for reads and writes if it differs."""
 
+USE_LIMITS: Final = "use maxBytesPerTrigger, or maxOffsetsPerTrigger for messages"
 _NO_GROUP: Final = "leave it out: a query belongs to no group, and no two queries disturb each other"
 
 SHARED_HABITS: Final[Habits] = {

@@ -1,13 +1,12 @@
 """The role of a broker in replication: as configured, or as it changed while the broker ran.
 
-Source: docs/replication.md.
-
 A slave may be promoted to master; a master is then fenced by the slave that was promoted.
 
-File ``role_record`` in the data folder, UTF-8 text, written atomically; without it, the configured role applies::
+The role record is the file ``standing`` in the data folder, UTF-8 text, written atomically; without it, the configured
+role applies::
 
     metaq-standing 1
-    promoted TIME_MS                 or: fenced TIME_MS BY; BY is the address of the promoted slave
+    promoted TIME_MS                 or: fenced TIME_MS BY; TIME_MS: wall clock; BY: address of the promoted slave
     crc32 XXXXXXXX                   of all lines before, 8 hex digits
 
 A promoted broker accepts messages although it is configured as a slave. A fenced one accepts none, unless it is
@@ -52,7 +51,7 @@ _TITLE: Final = "metaq-standing 1"
 
 
 class RoleRecord(NamedTuple):
-    """``word`` is ``promoted`` or ``fenced``, at ``time_ms`` (wall clock), ``by`` whom if fenced."""
+    """The lines of the file: ``word`` is ``promoted`` or ``fenced``, ``by`` is ``""`` if promoted."""
 
     word: str
     time_ms: int

@@ -46,6 +46,7 @@ from metaq_spark.options.table import (
     READ,
     SHARED_HABITS,
     UNSET,
+    USE_LIMITS,
     WRITE,
     Habits,
     OptionTable,
@@ -71,7 +72,6 @@ NOTATION: Final = Notation(
 
 _USE_BROKERS: Final = "use brokers: host:port of each broker, separated by commas"
 _USE_TOPICS: Final = ("use subscribe: topics, separated by commas", "use topic: one topic, or a column topic for more")
-_USE_LIMITS: Final = "use maxBytesPerTrigger, or maxOffsetsPerTrigger for messages"
 _HABITS: Final[Habits] = {
     **SHARED_HABITS,
     "kafka.bootstrap.servers": _USE_BROKERS,
@@ -92,8 +92,8 @@ _HABITS: Final[Habits] = {
     "checkpoint.location": "use checkpointLocation",
     "startingposition": "use startingOffsets",
     "auto.offset.reset": "use startingOffsets: earliest or latest",
-    "maxfilespertrigger": _USE_LIMITS,
-    "maxratepertrigger": _USE_LIMITS,
+    "maxfilespertrigger": USE_LIMITS,
+    "maxratepertrigger": USE_LIMITS,
     "tag": "use messageTypes: types, separated by commas",
     "tags": "use messageTypes: types, separated by commas",
     "key": ("a MetaQ message has no key", "use a column key: the same key goes to the same partition"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from metaq_spark.options.table import SHARED_HABITS, Habits
+from metaq_spark.options.table import SHARED_HABITS, USE_LIMITS, Habits
 
 _SERVERS: Final = "use nameServers: host:port of each name server, separated by ;"
 _TOPICS: Final = ("use subscribe: topics, separated by commas", "use topic: one topic, or a column topic for more")
@@ -15,7 +15,6 @@ _END_TIME: Final = "use endingTimestamp: milliseconds since 1970, or ISO 8601"
 _GROUP: Final = "use group"
 _TAGS: Final = ("use tags: a || b", "use a column tags")
 _KEYS: Final = ("the column keys has them", "use a column keys")
-_LIMIT: Final = "use maxBytesPerTrigger, or maxOffsetsPerTrigger for messages"
 _COMMIT: Final = "use commitGroupOffsets: the group's offsets are set to what Spark has completed"
 _PULLS: Final = "use pullMessages and pullsInFlight"
 _TIMEOUT: Final = "use requestTimeoutMs"
@@ -70,7 +69,7 @@ HABITS: Final[Habits] = {
     "consumer.offset": _START,
     "consumer.offset.reset.to": _START,
     "consumer.offset.from.timestamp": _START_TIME,
-    "pull.max.speed.per.partition": _LIMIT,
+    "pull.max.speed.per.partition": USE_LIMITS,
     "pull.max.batch.size": _PULLS,
     "pull.timeout.ms": _TIMEOUT,
     # rocketmq-flink's

@@ -39,6 +39,7 @@ from metaq_broker.operate.config.rocketmq import RocketmqConfig, read_rocketmq
 from metaq_broker.operate.config.sections import (
     SYSTEM_KEYS,
     TOPIC_KEYS,
+    TOPIC_PREFIX,
     ZOOKEEPER_KEYS,
     SystemConfig,
     TopicConfig,
@@ -49,7 +50,6 @@ from metaq_broker.operate.config.shared import shared_text
 _KEYS: Final = {"system": SYSTEM_KEYS, **ROLE_KEYS}
 """Section -> its keys, where some must be given."""
 
-_TOPIC_PREFIX = "topic="
 _WILDCARD = "*"
 SPECIAL: Final = "$^+?()[{|\\"
 """Characters because of which a name does not match itself as a regular expression, which MetaQ takes it for."""
@@ -286,8 +286,8 @@ def _system(section: Section, source: str) -> SystemConfig:
 
 
 def _topic(section: Section, source: str, system: SystemConfig) -> tuple[str, TopicConfig]:
-    name = section.name.removeprefix(_TOPIC_PREFIX).strip()
-    if not section.name.startswith(_TOPIC_PREFIX) or not name:
+    name = section.name.removeprefix(TOPIC_PREFIX).strip()
+    if not section.name.startswith(TOPIC_PREFIX) or not name:
         raise ConfigError(f"{source} [{section.name}]", "a topic's section is written [topic=NAME]")
     fault = "it contains a blank" if " " in name else storage_fault(name)
     if fault is not None:

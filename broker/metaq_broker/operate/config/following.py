@@ -17,7 +17,7 @@ from typing import Final
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.operate.config.ini import ConfigError, Section, decode_text, parse_ini
 from metaq_broker.operate.config.keys import Key
-from metaq_broker.operate.config.sections import TOPIC_KEYS, SystemConfig, TopicConfig
+from metaq_broker.operate.config.sections import TOPIC_KEYS, TOPIC_PREFIX, SystemConfig, TopicConfig
 
 FOLLOWED: Final = (
     "num_partitions",
@@ -30,7 +30,6 @@ FOLLOWED: Final = (
 """Attributes that a slave takes over; retention, folders and allow lists of topics are its own."""
 
 _KEYS: Final = tuple(key for key in TOPIC_KEYS if key.attribute in FOLLOWED)
-_TOPIC_PREFIX: Final = "topic="
 
 
 @dataclass(slots=True)
@@ -43,7 +42,7 @@ class _Block:
     @property
     def topic(self) -> str | None:
         """The topic of the section; ``None`` if it is another section."""
-        return self.name.removeprefix(_TOPIC_PREFIX).strip() if self.name.startswith(_TOPIC_PREFIX) else None
+        return self.name.removeprefix(TOPIC_PREFIX).strip() if self.name.startswith(TOPIC_PREFIX) else None
 
     def set(self, key: str, value: str) -> None:
         """Set a key in its line, or in a new last line."""
@@ -128,7 +127,7 @@ def _new_blocks(topics: Mapping[str, TopicConfig], there: Iterable[str | None]) 
     blocks = []
     for name in topics.keys() - set(there):
         keys = [f"{key.name}={_text(getattr(topics[name], key.attribute))}" for key in _KEYS]
-        blocks.append(_Block(_TOPIC_PREFIX + name, ["", f"[{_TOPIC_PREFIX}{name}]", *keys]))
+        blocks.append(_Block(TOPIC_PREFIX + name, ["", f"[{TOPIC_PREFIX}{name}]", *keys]))
     return sorted(blocks, key=lambda block: block.name)
 
 

@@ -263,6 +263,9 @@ class ZooKeeperConfig:
         return ZooKeeperAddress(hosts, slash + above + self.root)
 
 
+TOPIC_PREFIX: Final = "topic="
+"""A section whose name begins so has the settings of one topic."""
+
 TOPIC_KEYS: Final = keys_of(TopicConfig)
 SYSTEM_KEYS: Final = keys_of(SystemConfig)
 ZOOKEEPER_KEYS: Final = keys_of(ZooKeeperConfig)
