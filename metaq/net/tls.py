@@ -193,6 +193,7 @@ class TlsTransport:
         import ssl
 
         host = address.host
+        connected.getpeername()  # wrap_socket leaves a socket open that the peer has reset
         secured = self._context.wrap_socket(connected, server_hostname=host, do_handshake_on_connect=False)
         try:
             self._shake_hands(secured, address, timeout_s)

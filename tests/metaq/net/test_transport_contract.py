@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import errno
+import gc
+import select
 import socket
+import struct
 import time
+import warnings
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -12,7 +16,8 @@ from fix_client import LoopbackPeer
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded
 from metaq.model import Address
-from metaq.net.transport import TCP, Stream, Timeouts
+from metaq.net.tls import TlsSettings, TlsTransport
+from metaq.net.transport import TCP, Stream, Timeouts, open_socket
 from metaq.testing.scripted import Disconnect, Expect, Refuse, Say, ScriptedTransport, Step
 
 Play = Callable[..., Stream]
@@ -168,6 +173,24 @@ def test_a_connection_that_ends_before_it_is_set_up_is_closed(
     with pytest.raises(ConnectionFailed, match="connect failed: Invalid argument"):
         TCP.connect_tcp(loopback([]).address, 5)
     assert [each.fileno() for each in opened] == [-1]
+
+
+def test_a_connection_that_is_reset_before_its_handshake_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reset(address: Address, timeout_s: float) -> socket.socket:
+        connected = open_socket(address, timeout_s)
+        accepted, _ = listener.accept()
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        accepted.close()
+        select.select([connected], [], [], 30)
+        return connected
+
+    monkeypatch.setattr("metaq.net.tls.open_socket", reset)
+    with socket.create_server(("127.0.0.1", 0)) as listener, warnings.catch_warnings(record=True) as leaks:
+        warnings.simplefilter("always", ResourceWarning)
+        with pytest.raises(ConnectionFailed):
+            TlsTransport(TlsSettings()).connect_secured(Address(*listener.getsockname()), 30)
+        gc.collect()
+    assert [str(leak.message) for leak in leaks] == []
 
 
 def test_the_scripted_peer_rejects_what_its_script_does_not_expect() -> None:
