@@ -273,8 +273,10 @@ class TransactionManager:
 
     def recover(self, unique: str | None) -> list[Xid]:
         """Return the keys of the prepared and heuristically ended transactions of ``unique``; of all if it is ``None``.
+
+        A PREPARE may not be durable yet: pass the keys on when they are certain (``when_certain``).
         """
-        prepared = [each.key for each in self._open.xa() if each.state is State.PREPARED]
+        prepared = [each.key for each in self._open.xa() if each.state in (State.PREPARING, State.PREPARED)]
         keys = [key for key in prepared if isinstance(key, Xid)] + self._heuristics.keys()
         return [key for key in keys if unique is None or key.unique == unique]
 

@@ -231,6 +231,21 @@ def test_a_query_that_is_over_leaves_nothing_behind(harness: Harness) -> None:
     assert harness.begin(xid("later")) == "200"
 
 
+def test_recover_lists_a_branch_whose_prepare_is_under_way(harness: Harness) -> None:
+    """It is prepared when the answer is certain. A RECOVER behind a decision thus lists all that it supersedes."""
+    prepared(harness, A)
+    harness.begin(B)
+    harness.put(B, b"x")
+    answers: list[object] = []
+    harness.tx.prepare(B, answers.append)
+    harness.tx.decide("q", 0, [A], answers.append)
+    keys = harness.recover()
+    harness.tx.when_certain(answers.append)
+    harness.settle()
+    assert (keys, answers) == ([str(B)], [0, Decision(0, (A,)), None])
+    assert harness.rollback(B) == "200"
+
+
 def test_the_end_of_a_query_forgets_its_decisions(harness: Harness) -> None:
     prepared(harness, A)
     harness.decide(A.unique, 3, [A])

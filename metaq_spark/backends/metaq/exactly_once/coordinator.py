@@ -11,6 +11,8 @@
                 can be read. A branch that its broker does not know is missing, and the write fails
     clean up    roll back what lies prepared on any broker, belongs to this batch or an earlier one, and is not listed
 
+Sharing, the commits and the question what lies prepared are one round trip: a broker carries them out in this order.
+
 A repeated batch with other rows than in the decision fails after these steps: a checkpoint was restored or copied, and
 these rows are not the ones in the topics.
 
@@ -110,8 +112,8 @@ class Coordinator:
                     conversation.roll_back(by_broker(branches))
                 raise
             decided = conversation.decide(batch, branches, contents, known)
-            conversation.commit(batch, decided)
-            conversation.clean_up(batch, decided.branches)
+            prepared = conversation.commit(batch, decided)
+            conversation.clean_up(batch, decided.branches, prepared)
             return decided
 
         try:
@@ -139,7 +141,7 @@ class Coordinator:
 
         def steps(conversation: Conversation) -> None:
             conversation.end_query(batch.query)
-            conversation.clean_up(batch, ())
+            conversation.clean_up(batch, (), conversation.post_all("RECOVER", batch.query))
 
         try:
             self._persist(steps)
@@ -225,13 +227,17 @@ class Conversation:
 
     def last_decided(self, query: str) -> Known:
         """Return the newest decision of a query that each broker knows."""
-        asked = self._ask_all("DECIDED_CONTENTS", query)
+        asked = self._settle_all(self.post_all("DECIDED_CONTENTS", query))
         return {number: self._brokers[number].read_last(text) for number, text in asked.items()}
 
-    def commit(self, batch: BatchName, decided: DecidedBatch) -> None:
-        """Commit decided branches on all brokers; returns when their messages can be read."""
+    def commit(self, batch: BatchName, decided: DecidedBatch) -> dict[int, Posted]:
+        """Commit decided branches on all brokers; returns when their messages can be read.
+
+        RECOVER is sent in the same round trip, behind the decision, and returned for ``clean_up``.
+        """
         places = self._places(decided.branches)
-        refused = self._share(batch, decided) if len(self._brokers) > 1 else None
+        shared = self._share(batch, decided)
+        prepared = self.post_all("RECOVER", batch.query)
         missing: dict[int, list[Xid]] = {}
         for broker_id, posted, error in self._all("COMMIT_TWO_PHASE", places):
             if error is None or error.xa_code == COMMITTED_BY_HAND:
@@ -239,35 +245,35 @@ class Conversation:
             if error.xa_code != UNKNOWN:
                 raise _unfinished(broker_id, posted, error)
             missing.setdefault(broker_id, []).append(_key(posted))
+        refused = [error for number, step in shared.items() if (error := _refusal(self._brokers[number], step))]
         if missing and not decided.contents:
             _log.warning("%s was decided by an older version, so whether all of it was stored is unknown", batch)
         elif missing:
             raise _missing(batch, missing, decided.contents)
-        elif refused is not None:
-            raise refused
+        elif refused:
+            raise refused[0]
+        return prepared
 
-    def _share(self, batch: BatchName, decided: DecidedBatch) -> TransactionError | None:
-        """Record the decision on all other brokers; return the refusal of one that has lost branches of it.
+    def _share(self, batch: BatchName, decided: DecidedBatch) -> dict[int, Posted]:
+        """Send the decision to all other brokers. One that has lost branches of it refuses it.
 
         The branches of an older version's decision may have been committed and forgotten.
         """
         if not decided.contents:
-            return None
+            return {}
         name, listed, said = (batch.query, batch.batch_id), decided.branches, decided.contents
-        posted = {
+        return {
             number: broker.post_decision(*name, listed, own_positions(listed, number), said)
             for number, broker in self._brokers.items()
             if number != self._decider
         }
-        refused = [_refusal(self._brokers[number], step) for number, step in posted.items()]
-        return next((error for error in refused if error is not None), None)
 
-    def clean_up(self, decided: BatchName, listed: Sequence[Xid]) -> None:
-        """Roll back the branches that the decision has superseded, on every broker."""
+    def clean_up(self, decided: BatchName, listed: Sequence[Xid], prepared: Mapping[int, Posted]) -> None:
+        """Roll back the branches that the decision has superseded: on every broker, those that RECOVER lists."""
         counting = frozenset(listed)
         left = {
             number: superseded(self._brokers[number].read_keys(text), decided, counting)
-            for number, text in self._ask_all("RECOVER", decided.query).items()
+            for number, text in self._settle_all(prepared).items()
         }
         if any(left.values()):
             self.roll_back(left)
@@ -285,11 +291,14 @@ class Conversation:
 
     def end_query(self, query: str) -> None:
         """Have every broker forget the query; see ``TransactionSteps.end_query``."""
-        self._ask_all("FORGET", query)
+        self._settle_all(self.post_all("FORGET", query))
 
-    def _ask_all(self, type_: TransactionType, query: str) -> dict[int, str]:
-        asked = {number: broker.post(type_, None, unique=query) for number, broker in self._brokers.items()}
-        return {number: self._brokers[number].settle(posted) for number, posted in asked.items()}
+    def post_all(self, type_: TransactionType, query: str) -> dict[int, Posted]:
+        """Send a step about a query to every broker, without waiting."""
+        return {number: broker.post(type_, None, unique=query) for number, broker in self._brokers.items()}
+
+    def _settle_all(self, posted: Mapping[int, Posted]) -> dict[int, str]:
+        return {number: self._brokers[number].settle(step) for number, step in posted.items()}
 
     def _places(self, listed: Iterable[Xid]) -> dict[int, list[Xid]]:
         try:

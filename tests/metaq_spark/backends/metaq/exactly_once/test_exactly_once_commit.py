@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 from exactly_once_harness import QUERY, Harness
 from fix_broker import StartBroker, wait_until
+from recorded import Recorded
 
+from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.transactions import DecidedBatch, TransactionSteps
 from metaq.errors import MetaqError, TransactionError
+from metaq.net.transport import TCP, Timeouts
 from metaq_spark.backends.metaq.exactly_once.branches import BranchLimits
 from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, abort_write, commit_batch
 from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
@@ -55,9 +58,9 @@ def test_a_driver_that_dies_between_any_two_steps(harness: Harness, restarted: s
         with harness.driver() as driver:
             decided = driver.decide(batch(number), first) if "decide" in steps else NOTHING
             if "commit" in steps:
-                driver.commit(batch(number), decided)
+                prepared = driver.commit(batch(number), decided)
             if "clean_up" in steps:
-                driver.clean_up(batch(number), decided.branches)
+                driver.clean_up(batch(number), decided.branches, prepared)
         if restarted == "both brokers":
             harness.restart()
         second = harness.write(batch(number))
@@ -95,10 +98,9 @@ def test_two_drivers_that_finish_the_same_batch_at_once(harness: Harness) -> Non
         mine_decided = one.decide(batch(0), mine)
         assert list(mine_decided.branches) == mine
         assert other.decide(batch(0), yours) == mine_decided
-        other.commit(batch(0), mine_decided)
-        other.clean_up(batch(0), mine)
-        one.commit(batch(0), mine_decided)
-        one.clean_up(batch(0), mine)
+        for driver in (other, one):
+            prepared = driver.commit(batch(0), mine_decided)
+            driver.clean_up(batch(0), mine, prepared)
     assert (harness.everything(), harness.prepared()) == ([["0/0"]] * 2, NOTHING_LEFT)
 
 
@@ -378,6 +380,25 @@ def test_a_write_that_can_be_repeated_is_not_decided_when_it_fails(harness: Harn
     abort_write(plan, harness.sessions)
     harness.coordinator.finish(plan.batch, harness.write(plan.batch))
     assert (harness.everything(), harness.prepared()) == ([["3/0"]] * 2, NOTHING_LEFT)
+
+
+def test_a_commit_waits_for_each_broker_three_times_at_most(harness: Harness) -> None:
+    """For what is known; on one broker for the decision; and for the decision there, the commits and what is left."""
+    harness.pool.close()
+    harness.pool = SessionPool(Timeouts(5.0, 10.0), wire := Recorded(TCP))
+    harness.coordinator.finish(batch(0), harness.write(batch(0)))
+    lost, branches = harness.write(batch(1)), harness.write(batch(1))
+    wire.forget()
+    harness.coordinator.finish(batch(1), branches)
+    assert (wire.connections, wire.round_trips) == (0, 2 + 1 + 2 + 2)  # and two rollbacks
+    assert (len(lost), harness.prepared()) == (2, NOTHING_LEFT)
+    alone, task = {4: harness.addresses[4]}, harness.task(batch(2))
+    harness.put(task, "4-0", "2/0")
+    branches = list(task.finish())
+    wire.forget()
+    Coordinator(alone, harness.sessions).finish(batch(2), branches)
+    assert wire.round_trips == 3
+    assert harness.everything() == [["0/0", "1/0", "2/0"], ["0/0", "1/0"]]
 
 
 def test_steps_that_were_posted_are_settled_in_any_order(harness: Harness) -> None:
