@@ -215,7 +215,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, d
 
 @dataclass
 class Requests:
-    """``requests`` of all connections; ``round_trips``: those that followed an answer, or began a connection."""
+    """``requests`` of all connections; ``round_trips``: the ones that followed an answer or began a connection."""
 
     requests: int = 0
     round_trips: int = 0

@@ -56,7 +56,7 @@ class Found:
 
 @contextmanager
 def running_dashboard(cluster: str) -> Iterator[Address]:
-    """Run a dashboard, beside those that the brokers have; yield its address as soon as it is printed."""
+    """Run a dashboard in addition to the brokers' own; yield its address as soon as it is printed."""
     command = [sys.executable, "-m", "metaq_console", "--cluster", cluster, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

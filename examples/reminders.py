@@ -2,7 +2,7 @@
 
     python examples/reminders.py 127.0.0.1:9876
 
-The address is that of a name server, or of the bundled broker's RocketMQ port.
+The address belongs to a name server, or to the bundled broker's RocketMQ port.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _SET_HERE: Final = {
 class ExactlyOnceBatches:
     """Call it with a micro-batch and its number. It can be pickled, so it also works with Spark Connect.
 
-    ``format_name`` is ``metaq`` or ``rocketmq`` (with the bundled broker); ``options`` are those of a batch write.
+    ``format_name`` is ``metaq`` or ``rocketmq`` (with the bundled broker); ``options`` as for a batch write.
     ``txnAppId`` is required: a name that no other write has, not even another one of the same query. A query with a new
     checkpoint needs a new name, because its micro-batches count from 0 again; with the old name they are refused.
 

@@ -176,7 +176,7 @@ class Broker:
         self._expect_ids()
 
     def _expect_ids(self) -> None:
-        """Let ids begin above those of the stored messages."""
+        """Let new ids begin above the ids of the stored messages."""
         last_used = [store.last_used_ms for store in self.stores.each_store() if store.last_used_ms is not None]
         if last_used:
             self.engine.id_clock.expect(max(last_used))

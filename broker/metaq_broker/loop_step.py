@@ -30,7 +30,7 @@ class LoopStep:
         return known
 
     def at_end(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` at the end of this step, behind those that were left before; never at once."""
+        """Call ``callback`` at the end of this step, after the callbacks added earlier; never at once."""
         if not (self._left or self._is_open):
             self._loop.call_soon(self._end)
         self._left.append(callback)

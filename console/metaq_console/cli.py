@@ -68,7 +68,7 @@ def _profile(options: argparse.Namespace) -> Profile:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that ``settings_of`` reads, without those that name the cluster."""
+    """Add the arguments that ``settings_of`` reads, except the ones that name the cluster."""
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
     parser.add_argument(
         "--port", type=_port, default=ports.METAQ_DASHBOARD, help="default %(default)s; 0 = any free port"

@@ -170,7 +170,7 @@ def _shorten_slave(stage: Stage, master: Member) -> None:
 
 
 def _flip_bits(stage: Stage, member: Member) -> None:
-    """Flip a bit in one message of each partition, among those that both members have.
+    """Flip a bit in one message of each partition that both members have.
 
     In a body, which has a checksum; the message id in a MetaQ header has none, and a bit of it may go unnoticed.
     """

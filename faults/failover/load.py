@@ -154,8 +154,8 @@ class TransactionFamily(MetaqFamily):
     exactly_once = True
 
     def send_alone(self, number: int) -> None:
-        """As of the others; begins again, as transaction managers do, when a master ends a branch by losing its
-        connection: nothing is sent again inside a branch.
+        """Send one message in a transaction. If a lost connection ends a branch, begin again, as transaction managers
+        do: nothing is sent again inside a branch.
         """
         self._open()
         try:

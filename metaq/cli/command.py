@@ -56,7 +56,7 @@ class AtMostOne:
 
 
 def argument(*names: str, doc: str = "", **settings: Any) -> Argument:
-    """Return an argument; ``settings`` are those of ``argparse``."""
+    """Return an argument; ``settings`` as in ``argparse``."""
     return Argument(names, settings, doc or settings.get("help", "").replace("%%", "%"))
 
 

@@ -49,7 +49,7 @@ class MetaQ(BlockingClient):
     ``cluster`` is ``host:port,host:port`` or ``zk://host:port,host:port/root``; ``brokers`` is a list of ``host:port``
     instead. Nothing is opened before the first use; leaving the ``with`` block closes all connections. Methods and
     their results may be used by several threads, a producer or browser by one at a time.
-    ``away`` is for programs that watch servers: what is read leaves out those that it returns, until it does not.
+    ``away`` is for programs that watch servers: it returns the servers that are not asked at the moment.
 
     Raises:
         ValueError: ``cluster`` has neither form, or not exactly one of the two is given.

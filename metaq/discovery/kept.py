@@ -1,8 +1,8 @@
-"""A directory that keeps what it knows for a moment, for programs that ask many questions at a time.
+"""A directory that keeps answers for some seconds, for programs that ask many questions at a time.
 
-Brokers, and where partitions are, are asked for at most every few seconds. The second question costs each broker a walk
-over all of its partitions; so its answer serves longer where it takes long, and offsets of a few partitions are looked
-up one by one.
+The list of brokers, and the places of partitions, are asked for every few seconds at most. For the places, each broker
+walks over all of its partitions: an answer that took long is kept longer, and the offsets of a few partitions are
+looked up one by one.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPa
 from metaq.net.clock import Clock
 
 PLACES_S: Final = 2.0
-"""How long the places of partitions are kept at least."""
+"""Shortest time for which the places of partitions are kept."""
 FRESH_SHARE: Final = 100
-"""An answer serves for at least this many times the seconds that it took: however many ask, a question takes a
-hundredth of a server's time at most.
+"""An answer is kept for at least this many times the seconds that it took: so a question takes a hundredth of a
+server's time at most, however many clients ask it.
 """
 FRESH_S_MAX: Final = 30.0
-"""Longest time that this may add."""
+"""Longest time for which an answer is kept because of ``FRESH_SHARE``."""
 LOOKED_UP_MAX: Final = 200
-"""Most partitions that are looked up one by one: an answer about all partitions costs less than more of them."""
+"""Limit of partitions that are looked up one by one: beyond it, one answer about all partitions costs less."""
 
 _T = TypeVar("_T")
 
 
 def serves_s(least_s: float, took_s: float) -> float:
-    """Return for how long an answer serves that took ``took_s``."""
+    """Return for how long an answer is kept that took ``took_s``."""
     return max(least_s, min(FRESH_S_MAX, took_s * FRESH_SHARE))
 
 
 class KeptAnswer(Generic[_T]):
-    """The answer to ``ask``, for any thread. ``fresh_s`` returns for how long one serves, from the seconds it took."""
+    """The answer to ``ask``, for any thread. ``fresh_s``: seconds an answer took -> seconds for which it is kept."""
 
     def __init__(self, ask: Callable[[], _T], fresh_s: Callable[[float], float], clock: Clock) -> None:
         self._ask, self._fresh_s, self._clock = ask, fresh_s, clock
@@ -52,11 +52,12 @@ class KeptAnswer(Generic[_T]):
     def get(self, serves: Callable[[_T], bool]) -> _T:
         """Return the last answer if it is fresh and ``serves``, else a new one.
 
-        Raises what ``ask`` raises, also to those who waited for a question that failed: they do not ask in turn.
+        Raises what ``ask`` raises. Threads that waited for a question that failed raise its error, too, and do not ask
+        again.
         """
         failures = self._failures
         with self._lock:
-            if self._failures is not failures:  # the question that was waited for, of a broker that hangs perhaps
+            if self._failures is not failures:  # failed while this thread waited; the broker may hang
                 raise self._failures[0]
             began_s = self._clock.monotonic()
             if not (self._answers and began_s < self._fresh_until_s and serves(self._answers[0])):
@@ -75,11 +76,10 @@ _Places = Mapping[str, Mapping[Partition, Address]]
 
 
 class KeptDirectory(Directory):
-    """``directory``, whose ``brokers`` are asked for again after ``brokers_s`` seconds at the earliest; thread-safe if
-    that is.
+    """Keeps the answers of ``directory``: its brokers for ``brokers_s`` seconds. Thread-safe if ``directory`` is.
 
-    A topic that is not known may be new, and is asked for each time. A new partition of a known topic is found when
-    the places are old.
+    An unknown topic may be new, and is asked for each time. A new partition of a known topic is found when the places
+    are asked for again.
     """
 
     def __init__(self, directory: SurveyedDirectory, pool: SessionPool, brokers_s: float) -> None:
@@ -146,6 +146,6 @@ class KeptDirectory(Directory):
         found: dict[str, dict[Partition, Address]] = {}
         brokers = self.brokers()
         for topic, partition in self._directory.available():
-            if (address := brokers.get(partition.broker_id)) is not None:  # else it came after the list
+            if (address := brokers.get(partition.broker_id)) is not None:  # else the broker is newer than the list
                 found.setdefault(topic, {})[partition] = address
         return found

@@ -63,7 +63,7 @@ class SurveyedDirectory(Directory):
         return frozenset(address for address in away if self._pool.members.current(address) in away)
 
     def _present(self, topics: Collection[str] | None = None) -> list[Address]:
-        """Return ``_addresses`` without those that are away."""
+        """Return ``_addresses`` without the servers that are away."""
         return without(self._addresses(topics), self._away())
 
     def topics(self, among: Collection[str] | None = None) -> dict[str, list[Partition]]:

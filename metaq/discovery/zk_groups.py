@@ -176,7 +176,7 @@ class ZooKeeperMembership:
             raise ZooKeeperRefused(self._address.hosts, path, str(error)) from None
 
     def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Claim ``partitions``, and return those that this consumer owns now.
+        """Claim ``partitions``, and return the ones that this consumer owns now.
 
         The others still belong to another consumer; ``on_change`` is called when one of them is released.
         """

@@ -65,7 +65,7 @@ class ZooKeeperDirectory(SurveyedDirectory):
         return self._cache.readable().values()
 
     def _registered(self) -> Mapping[int, RegisteredBroker]:
-        """Return the brokers by id, and note those that are pairs: the other member is asked if one fails."""
+        """Return the brokers by id, and record the pairs among them: if one member fails, the other is asked."""
         found = self._cache.brokers()
         for id_, broker in found.items():
             pair = broker.pair

@@ -145,7 +145,7 @@ class FrameBlock:
         return FrameBlock(bytearray(self.data), self.count, self.ends[:])
 
     def extend(self, block: FrameBlock) -> None:
-        """Add frames behind those of a block that ``copy`` has returned."""
+        """Append the frames of ``block``. Only for a block that ``copy`` has returned."""
         assert isinstance(self.data, bytearray)
         start, own = len(self.data), self.ends
         own.extend(start + end for end in block.ends)

@@ -30,7 +30,7 @@ def headers_of_attributes(column: pa.Array) -> pa.Array:
 
 
 def headers_of_properties(column: pa.Array) -> pa.Array:
-    """Headers of maps of properties, without those that have a meaning of their own."""
+    """Headers of maps of properties, without RocketMQ's reserved properties."""
     rows = (dict(pairs) for pairs in column.to_pylist())
     own = ({name: value for name, value in pairs.items() if name not in RESERVED} for pairs in rows)
     return pa.array([_headers(pairs) or None for pairs in own], _TYPE)

@@ -186,8 +186,8 @@ class ProgressLog:
     def __init__(
         self, queries_max: int = QUERIES_MAX, events_max: int = EVENTS_MAX, bytes_max: int = EVENTS_BYTES_MAX
     ) -> None:
-        """``events_max``: most events that are kept of a query, beside those that ``KEPT`` keeps anyhow; ``bytes_max``:
-        most bytes of JSON, of which the newest event may be more.
+        """``events_max``: limit of events that are kept of a query, in addition to ``KEPT``. ``bytes_max``: limit of
+        bytes of JSON, which only the newest event may exceed.
         """
         self._queries_max, self._events_max, self._bytes_max = queries_max, events_max, bytes_max
         self._lock = threading.Lock()

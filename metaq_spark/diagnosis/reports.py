@@ -1,4 +1,4 @@
-"""Events of drivers become runs, triggers and a status of one query. Pure, but for the look whether a process lives."""
+"""Events of drivers become runs, triggers and a status of one query. Pure, but it checks whether a process runs."""
 
 from __future__ import annotations
 
@@ -29,10 +29,7 @@ STATE_NUMBERS: Final = (
 
 
 def read_reports(events: Iterable[Event], query_id: str | None, now_ms: int) -> Reports | None:
-    """Return the reports of the query ``query_id``; of the only one that there is, if it is ``None``.
-
-    ``None``: nothing is about it, and nothing about another query.
-    """
+    """Return the reports of the query ``query_id``, by default of the only query; ``None`` without any event."""
     ordered = sorted(events, key=lambda event: int(event["at_ms"]))
     ids = list(dict.fromkeys(event["id"] for event in ordered))
     chosen = query_id if query_id is not None else (ids[0] if len(ids) == 1 else None)
@@ -76,8 +73,8 @@ def _runs(events: Sequence[Event]) -> list[QueryRun]:
 
 
 def _process_ended(driver: Mapping[str, Any]) -> bool:
-    """Return whether the driver's process is on this machine and is none any more. Other machines, and containers, may
-    have the same name.
+    """Return whether the driver's process ran on this machine and has ended. The name of the machine proves nothing
+    alone: other machines, and containers, may have it, too.
     """
     pid, here = driver.get("pid"), this_machine()
     is_here = driver.get("host") == socket.gethostname() and driver.get("machine", here) == here
@@ -102,7 +99,7 @@ def _status(events: Sequence[Event], runs: Sequence[QueryRun]) -> QueryStatus | 
         if str(event["status"].get("message", "")) != message:
             break
         since_ms = event["at_ms"]
-    for event in events:  # a trigger that ended in between was another one
+    for event in events:  # a trigger that has ended is not the one of the status
         if event["event"] == "progress" and event["runId"] == last["runId"]:
             since_ms = max(since_ms, min(event["at_ms"], last["at_ms"]))
     available, active = (bool(last["status"].get(key)) for key in ("isDataAvailable", "isTriggerActive"))
@@ -165,7 +162,7 @@ def _state(tree: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the report of a stateful operator.
 
     Raises:
-        AttributeError, TypeError, ValueError: It is none.
+        AttributeError, TypeError, ValueError: ``tree`` is not such a report.
     """
     numbers = {name: int(tree.get(name) or 0) for name in STATE_NUMBERS}
     return {**tree, **numbers, "customMetrics": _mapping(tree.get("customMetrics"))}
@@ -176,7 +173,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _number(value: object) -> float:
-    """Return a rate; Spark writes NaN and Infinity as texts, and they say nothing."""
+    """Return a rate; 0 for the texts NaN and Infinity, which Spark writes if there is none."""
     try:
         number = float(value or 0.0)  # type: ignore[arg-type]
     except (TypeError, ValueError):

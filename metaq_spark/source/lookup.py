@@ -128,14 +128,14 @@ class IdleBackoff:
         self._clock, self._cpu_s = clock, cpu_s
         self._since_cpu_s: float | None = None
 
-    def nothing(self) -> None:
-        """The answer has no new data: sleep before it is returned."""
+    def rest(self) -> None:
+        """Sleep before an answer without new data is returned."""
         if self._since_cpu_s is not None:
             rest_s = min(REST_PER_ANSWER * (self._cpu_s() - self._since_cpu_s), REST_S_MAX)
             if rest_s >= REST_S_MIN:
                 self._clock.sleep(rest_s)
         self._since_cpu_s = self._cpu_s()
 
-    def something(self) -> None:
-        """The answer has a new batch: do not sleep."""
+    def reset(self) -> None:
+        """Begin again: this answer has a new batch."""
         self._since_cpu_s = None

@@ -166,7 +166,7 @@ class PushdownReader(BatchReader):
     _narrowing: PushedConditions | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Apply the filters that narrow the read; return those that Spark must check on the rows.
+        """Apply the filters that narrow the read; return the filters that Spark must check on the rows.
 
         Source: the table above.
         """

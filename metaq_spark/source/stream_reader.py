@@ -54,15 +54,15 @@ _log = logging.getLogger(__name__)
 class StreamReader(ShippedToWorkers, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a stream of messages.
 
-    An offset of the stream has an offset of every known partition: that of the first message *not* yet read. If the
-    last message of partition 0-1 of "orders" begins at byte 102 and has 21 bytes, a query that has read it is at 123;
-    a query of RocketMQ that has read message 11 of the queue broker-a:0 is at 12::
+    An offset of the stream has one offset for each known partition, where the first message that is *not* yet read
+    begins. If the last message of partition 0-1 of "orders" begins at byte 102 and has 21 bytes, a query that has read
+    it is at 123; a query of RocketMQ that has read message 11 of the queue broker-a:0 is at 12::
 
         {"v": 2, "topics": {"orders": {"0-0": 0, "0-1": 123}}, "incarnations": {"orders": {"0-0": "5f0c..."}}}
         {"v": 2, "topics": {"orders": {"broker-a:0": 12}}, "incarnations": {}}
 
     The batch from ``start`` to ``end`` has the messages that begin in ``[start, end)`` of each partition. A partition
-    that only ``end`` names has none in this batch: its offset says where the next one begins in it.
+    that only ``end`` names has no messages in this batch; its offset is where the next batch begins.
     ``metaq.formats.checkpoint_offsets`` describes the other keys.
     """
 
@@ -133,11 +133,11 @@ class StreamReader(ShippedToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         if resumed := self._continuity.resumed(known, available):
             end = replace(end, offsets=dict(end.offsets) | resumed)
         if end != known:
-            self._idling.something()
+            self._idling.reset()
             self._planned = self._continuity.noted(known, end, available)
             return self._known.write(self._planned)
         if not ends_run:
-            self._idling.nothing()
+            self._idling.rest()
         return start
 
     @plain_errors
@@ -176,10 +176,10 @@ class StreamReader(ShippedToWorkers, DataSourceStreamReader, SupportsTriggerAvai
             self._source.groups.commit(self._options.group, offsets)
 
     def _selected_of(self, known: Progress) -> Progress:
-        """Return the part of ``known`` that the options select. The rest keeps its position and is not waited for.
+        """Return the part of ``known`` that the options select. Other partitions keep their offsets.
 
         Raises:
-            NotSelected: There is such a rest, and the option ``failOnDataLoss`` is true.
+            NotSelected: There are other partitions, and the option ``failOnDataLoss`` is true.
         """
         if known is not self._selected[0]:
             selected = chosen(self._options.selection, known.offsets)

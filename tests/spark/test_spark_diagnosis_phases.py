@@ -95,7 +95,7 @@ def test_batches_that_cost_the_same_whatever_is_in_them(query: DiagnosedQuery) -
     assert "of it is a fixed cost" in sentence_of(found, "C7"), found.text()
 
 
-def test_a_limit_that_is_the_brake(query: DiagnosedQuery) -> None:
+def test_a_limit_that_holds_a_query_back(query: DiagnosedQuery) -> None:
     """C9"""
     with query.flooded(*MESSAGES):
         query.start(query.stream(**FEW), processingTime="3 seconds")

@@ -31,7 +31,7 @@ class Agreement(Enum):
 
 
 def judge(copy: StoredRange, original: StoredRange) -> Agreement:
-    """Compare incarnation and offsets of a copy with those of its original. An unknown incarnation matches none.
+    """Compare incarnation and offsets of a copy and its original. An unknown incarnation matches none.
 
     Raises:
         CopyRefused: The copy is of another partition, or ends behind its original.

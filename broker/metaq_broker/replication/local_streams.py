@@ -72,7 +72,7 @@ class _PutAside(NamedTuple):
 
 
 class LocalStreams:
-    """``epochs`` are those that were read from the data folder; ``remove_before`` removes old segments."""
+    """``epochs`` were read from the data folder; ``remove_before`` removes old segments."""
 
     def __init__(
         self,

@@ -122,17 +122,17 @@ class SyncMaster:
     async def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                await self._bring_into_step()
+                await self._bring_in_sync()
                 await self._stay_in_sync()
             except SlavePromoted as promoted:
-                self._out_of_step(str(promoted))
+                self._set_out_of_sync(str(promoted))
                 await self._fence(self._config.slave)
                 return
             except (PeerLost, PeerRefused, ProtocolError, OutOfSync) as error:
-                self._out_of_step(str(error))
+                self._set_out_of_sync(str(error))
             except Exception as defect:  # it must not end the pair forever
                 _LOG.exception("bug in the synchronous pair")
-                self._out_of_step(f"{type(defect).__name__}: {defect}")
+                self._set_out_of_sync(f"{type(defect).__name__}: {defect}")
             finally:
                 self._slave_was_asked.set()
                 self._was_tried.set()
@@ -158,13 +158,13 @@ class SyncMaster:
         self.trouble = reason
         self._gate.shut(SlaveOutOfSync(f"{DISCONNECTED}{reason}"))
 
-    def _out_of_step(self, reason: str) -> None:
+    def _set_out_of_sync(self, reason: str) -> None:
         if reason != self.trouble and not self._stopping.is_set():
             _LOG.error("out of sync, no messages are taken", extra={"fields": {"reason": reason}})
         self._shut(reason)
         self._commit.give_up(f"{DISCONNECTED}{reason}")
 
-    async def _bring_into_step(self) -> None:
+    async def _bring_in_sync(self) -> None:
         peer = self._peer = await self._connect(self._config.slave, self._config.timeout_ms / 1000)
         broker_id, own_id = await peer.broker_id(), self._local.engine.config.system.broker_id
         if broker_id != own_id:

@@ -36,8 +36,7 @@ class FrontEndParts:
     """The broker's parts that the front end uses.
 
     ``apply`` sets the engine's configuration; ``delete_messages`` deletes a topic's messages; ``retire`` removes
-    messages whose time is over. ``slave`` returns the address of the slave of a synchronous pair, and whether it is in
-    sync.
+    expired messages. ``slave`` returns the address of the slave of a synchronous pair, and whether it is in sync.
     """
 
     config: BrokerConfig

@@ -24,7 +24,7 @@ from metaq_broker.serve.tls import TlsHandshake, names_of
 _LOG: Final = logging.getLogger(__name__)
 
 RECEIVE_BYTES: Final = 1 << 18
-"""Bytes received from a connection at once, except those of a block."""
+"""Bytes received from a connection at once, unless they belong to a block."""
 
 RECEIVE_BYTES_LOW: Final = 1 << 15
 """The same while all connections together buffer a quarter of their limit."""

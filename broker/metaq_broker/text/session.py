@@ -1,7 +1,7 @@
 """MetaQ's text protocol: one ``TextSession`` per connection turns commands into replies.
 
 It decodes, calls the engine and queues replies; it owns no socket. Consecutive puts of one input chunk are passed to
-the engine together, one call per partition, and their replies are one slot of the queue: batching amortises their cost.
+the engine together, one call per partition, and their replies are one slot of the queue: this makes each cheaper.
 
 Source: docs/protocol.md; docs/adr/0001, 0005.
 """
@@ -88,8 +88,9 @@ NO_FILES: Final = "this broker does not tell where its files are; send a get"
 class TextServices:
     """What all text sessions of a broker share. ``version`` is the text of the version reply.
 
-    ``receiver`` stores what the master of a synchronous pair sends; only that pair's slave has one. ``accounts``: a
-    client needs one of them; ``None``: it needs none. ``member``: this broker is one of a pair that elects its master.
+    ``receiver`` stores what the master of a synchronous pair sends; only the slave of the pair has one. ``accounts``: a
+    client must use one of them; ``None``: it needs no account. ``member``: this broker is in a pair that elects its
+    master.
     """
 
     engine: Engine
@@ -135,16 +136,15 @@ class TextSession:
         self._link: _MemberLink | None = None
         self.decoder = CommandDecoder(system.line_bytes_max, system.batch_bytes_max, services.buffers.take)
         self.finished = False
-        """Whether no further command will be carried out: the client quit, or sent bytes that are no command."""
+        """Whether no further command will be carried out: the client quit, or sent bytes that are not a command."""
         self.expects_block = False
-        """Whether the last put or message of a member was a block: then the next one most likely is one, too."""
+        """Whether the last put or message of a member was a block: the next one most likely is, too."""
 
     def handle(self, requests_max: int, quantum_over: Callable[[], bool] = never) -> bool:
         """Carry out up to ``requests_max`` received commands, until ``quantum_over``; return whether more may be left.
 
-        Also stops when the queue of replies is full. Plain puts that follow each other are carried out together:
-        batching amortises their cost. Bytes that are no command end the session: replies to earlier commands are sent,
-        then the connection is closed.
+        Also stops when the queue of replies is full. Bytes that are not a command end the session: replies to earlier
+        commands are sent, then the connection is closed.
         """
         decoder, member, left = self.decoder, self._services.member, requests_max
         may_go_on = is_pending = True
@@ -195,7 +195,7 @@ class TextSession:
             return False
         handler = _HANDLERS[type(command)]
         if refusal is not None and not isinstance(command, _OF_EVERY_MEMBER):
-            self._refuse_as_no_master(command, refusal)
+            self._refuse_command(command, Refused(FORBIDDEN, refusal))
         elif self._access is None or not self._forbidden(self._access, command):
             handler(self, command)
         if isinstance(command, BLOCK_COMMANDS):
@@ -208,9 +208,9 @@ class TextSession:
         for opaque in puts.opaques:
             self._refuse(Refused(FORBIDDEN, reason), opaque)
 
-    def _refuse_as_no_master(self, command: Any, reason: str) -> None:
+    def _refuse_command(self, command: Any, refused: Refused) -> None:
         if not (isinstance(command, TransactionCommand) and command.type == "END"):  # the one command without a reply
-            self._refuse(Refused(FORBIDDEN, reason), command.opaque)
+            self._refuse(refused, command.opaque)
 
     def _forbidden(self, access: Access, command: Any) -> bool:
         """Refuse a command if the client may not use it; return whether it was refused."""
@@ -219,8 +219,7 @@ class TextSession:
             refused = access.publish_all(self._services.transactions.topics_of(command))
         if refused is None:
             return False
-        if not (isinstance(command, TransactionCommand) and command.type == "END"):  # the one command without a reply
-            self._refuse(refused, command.opaque)
+        self._refuse_command(command, refused)
         return True
 
     # ---- puts

@@ -123,9 +123,9 @@ class Lane:
 
     Transactions of different lanes do not wait for each other.
 
-    At most two large ones are in memory. ``_left`` are the steps that are left of the one being appended, a partition
-    each, ``_next`` those of the one that was read meanwhile. One that cannot be read has one step, which says so in its
-    turn: earlier commits to the same partitions do not wait behind it.
+    At most two large transactions are in memory: ``_left`` has the remaining steps of the one that is being appended,
+    one step for each partition; ``_next`` has the steps of the next one, which is read meanwhile. A transaction that
+    cannot be read has one step, which reports this in its turn: earlier commits to the same partitions do not wait.
     """
 
     def __init__(self, applier: Applier) -> None:

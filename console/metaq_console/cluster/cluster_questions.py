@@ -118,7 +118,7 @@ class ClusterQuestions:
         return Page(rows=tuple(found), start=start, total=len(names))
 
     async def topics_named(self, names: Sequence[str]) -> list[TopicRow]:
-        """Return rows for the named topics; those that do not exist are left out."""
+        """Return rows for the named topics that exist."""
         rows = await self.all_topics()
         if rows is not None:
             wanted = set(names)

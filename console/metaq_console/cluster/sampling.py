@@ -22,7 +22,7 @@ from metaq_console.errors import RequestFailed, failure_of
 
 PAUSE_SHARE: Final = 50
 GROUPS_MAX: Final = 200
-"""Groups whose lag is sampled: those that clients have asked for last, then the first ones."""
+"""Groups whose lag is sampled: first the ones that clients requested most recently, then others in order."""
 TOPICS_MAX: Final = 200
 """Topics whose rates are sampled: those with the highest."""
 T = TypeVar("T")

@@ -331,7 +331,7 @@ class Scan:
         return self._limit(CLOCK_MESSAGES)
 
     def _look_at(self, part: _Part, message: FoundMessage, number: int) -> Stopped | None:
-        """Keep a message if it matches; ``number`` counts those of the round."""
+        """Keep a message if it matches; ``number`` counts the messages of the round."""
         counts = self._counts
         if message.offset >= part.end or self._is_past(message):
             part.is_done = True

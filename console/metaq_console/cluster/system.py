@@ -93,7 +93,7 @@ class QueueSystem(ABC):
 
     @abstractmethod
     def topics_of(self, names: Sequence[str]) -> list[TopicRow]:
-        """Return rows for the named topics; those that are gone meanwhile are left out."""
+        """Return rows for the named topics that still exist."""
 
     @abstractmethod
     def partitions(self, topic: str) -> list[PartitionRow]:

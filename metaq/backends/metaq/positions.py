@@ -87,8 +87,7 @@ def lookup(session: Session, topic: str, partition_index: int, value: int, mode:
 
 
 def states_of(session: Session, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
-    """Return the readable range and the incarnation of each partition, without those that have no store. The requests
-    are pipelined.
+    """Return the readable range and the incarnation of each partition that is stored. The requests are pipelined.
 
     Raises:
         BrokerError: A refusal other than 404.

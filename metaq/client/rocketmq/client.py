@@ -41,7 +41,7 @@ class RocketMQ(BlockingClient):
     A proxy's remoting port also works as a name server. ``credentials`` are an account's keys; ``namespace`` prefixes
     topics and groups. Nothing is opened before the first use; leaving the ``with`` block closes all connections.
     Methods and their results may be used by several threads, a browser by one at a time.
-    ``away`` is for programs that watch servers: what is read leaves out those that it returns, until it does not.
+    ``away`` is for programs that watch servers: it returns the servers that are not asked at the moment.
 
     Raises:
         ValueError: ``name_servers`` is not a list of addresses.

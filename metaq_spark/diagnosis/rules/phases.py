@@ -34,9 +34,9 @@ PLANNING_SHARE: Final = 0.2
 BATCH_SHARE: Final = 0.6
 STATE_SHARE: Final = 0.3
 FIXED_SHARE: Final = 0.8
-"""So much of a batch's time does not depend on its rows: batches are too small."""
+"""If this part of a batch's time does not depend on its rows, batches are too small."""
 ROWS_SPREAD: Final = 2.0
-"""Rows of batches must differ by this factor for a line through them."""
+"""Sizes of batches must differ by this factor to tell the fixed cost from the cost per row."""
 ROWS_PER_TASK: Final = 1000
 TASKS_MIN: Final = 16
 SAME_SIZE: Final = 0.02
@@ -66,12 +66,12 @@ def _in_phases(least: float, what: str, *phases: str) -> Find:
         if len(triggers) < TRIGGERS_MIN or (share := _share(triggers, *phases)) < least:
             return None
         ms = median(sum(one.phases_ms.get(phase, 0) for phase in phases) for one in triggers)
-        return _of(situation, triggers, f"{share:.0%} of a batch's time is {what} ({ms:.0f} ms each)", what, share)
+        return _match(situation, triggers, f"{share:.0%} of a batch's time is {what} ({ms:.0f} ms each)", what, share)
 
     return find
 
 
-def _of(situation: Situation, triggers: Sequence[Trigger], sentence: str, name: str, share: float) -> RuleMatch:
+def _match(situation: Situation, triggers: Sequence[Trigger], sentence: str, name: str, share: float) -> RuleMatch:
     age_s = situation.age_s(triggers[-1].ended_ms)
     return RuleMatch(f"{sentence}.", (Number(name, round(share, 3), "of the time", age_s),), {"phase": name})
 
@@ -110,7 +110,7 @@ def _sink(situation: Situation) -> RuleMatch | None:
     fast = "" if look is None or situation.away else f"; the brokers answer in {look.took_s * 1000:.0f} ms"
     sentence = f"{_share(triggers, 'addBatch'):.0%} of a batch's time is reading, computing and writing its rows"
     sentence += f" ({seconds(ms / 1000)} for {rows:.0f} rows){fast}"
-    return _of(situation, triggers, sentence, "addBatch", _share(triggers, "addBatch"))
+    return _match(situation, triggers, sentence, "addBatch", _share(triggers, "addBatch"))
 
 
 def _state(situation: Situation) -> RuleMatch | None:
@@ -125,7 +125,7 @@ def _state(situation: Situation) -> RuleMatch | None:
     memory = sum(int(state.get("memoryUsedBytes") or 0) for state in triggers[-1].states)
     sentence = f"{share:.0%} of the time of addBatch is updating and saving the state: {rows:,} rows, "
     sentence += f"{amount(memory, 'bytes')}"
-    return _of(situation, triggers, sentence, "state", share)
+    return _match(situation, triggers, sentence, "state", share)
 
 
 def _too_many_tasks(triggers: Sequence[Trigger]) -> tuple[int, float] | None:
@@ -195,7 +195,7 @@ def _limit(situation: Situation) -> RuleMatch | None:
     if len(sizes) < TRIGGERS_OF_LIMIT or lag is None or lag.offsets < 2 * sizes[-1]:
         return None
     if not _has_pauses(situation):
-        return None  # what its batches spend their time on is the brake
+        return None  # the time of its batches limits it, not their size
     rows = [one.rows for one in triggers if one.rows][-TRIGGERS_OF_LIMIT:]
     same = [values for values in (sizes, rows) if values and max(values) - min(values) <= SAME_SIZE * max(values)]
     if not same:
@@ -296,7 +296,7 @@ RULES: Final = (
     ),
     Rule(
         "C9",
-        "a limit of the query is the brake",
+        "a limit of the query holds it back",
         (P, C, B),
         "Raise maxBytesPerTrigger or maxOffsetsPerTrigger, or shorten the trigger's interval, if the machine has "
         "capacity left.",
@@ -320,8 +320,8 @@ RULES: Final = (
         "C4",
         "transformation or sink take long",
         (P,),
-        "Run the same read into format('noop'): if that is fast, the sink or a transformation (UDF, shuffle) is the "
-        "brake, else add cores or partitions.",
+        "Run the same read into format('noop'): if that is fast, the sink or a transformation (UDF, shuffle) is "
+        "slow; else add cores or partitions.",
         EXPLAIN,
         _sink,
         frozenset({QueryVerdict.FALLING_BEHIND}),

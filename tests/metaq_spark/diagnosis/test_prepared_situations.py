@@ -435,8 +435,8 @@ def test_with_less_evidence_the_verdict_is_never_wrong(name: str, tmp_path: Path
         assert modest or (case.verdict, found.verdict) in ALSO_TRUE, f"without {without}: {found.text()}"
 
 
-def test_a_query_with_pauses_is_not_told_that_its_sink_is_the_brake(tmp_path: Path) -> None:
-    """Also if nobody has asked the brokers, so that the limit of its batches is not known to be the brake."""
+def test_a_query_with_pauses_is_not_told_that_its_sink_is_slow(tmp_path: Path) -> None:
+    """Also if nobody has asked the brokers, so that it is not known that the limit of its batches holds it back."""
     query = Prepared(tmp_path)
     limited(query)
     assert "C4" not in {one.rule for one in query.judged("B").findings}

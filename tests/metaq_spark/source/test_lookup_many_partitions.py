@@ -138,10 +138,10 @@ class TestIdleBackoff:
         """How long the query rests in answers that take so many CPU seconds each."""
         clock, used = ManualClock(), 0.0
         idling = IdleBackoff(clock, lambda: used)
-        idling.nothing()
+        idling.rest()
         for seconds in cpu_s:
             used += seconds
-            idling.nothing() if idle else idling.something()
+            idling.rest() if idle else idling.reset()
         return clock.slept_s
 
     def test_in_proportion_to_what_an_answer_takes(self) -> None:
@@ -157,9 +157,9 @@ class TestIdleBackoff:
         assert self.rests(0.01, 0.01, idle=False) == []
         clock, used = ManualClock(), 0.0
         idling = IdleBackoff(clock, lambda: used)
-        idling.something()
+        idling.reset()
         used = 5.0
-        idling.nothing()
+        idling.rest()
         assert clock.slept_s == []
 
     def test_a_run_that_ends_does_not_rest(self, harness: Harness) -> None:

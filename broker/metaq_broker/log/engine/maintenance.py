@@ -33,7 +33,7 @@ UsersOf = Callable[[str, int], Sequence[str]]
 """Topic and index of a partition -> keys of the unfinished transactions with messages for it."""
 
 Settle = Callable[[PartitionLog], Awaitable[None]]
-"""Returns when no operation on the files of a log that is out of service is in progress."""
+"""Waits until no operation on the files of a log that is out of service is in progress."""
 
 
 class MaintenanceRefused(MetaqError):
@@ -51,7 +51,7 @@ class PartitionMaintenance:
         self._settle_retention = settle_retention
         self._busy: set[PartitionKey] = set()
         self.deleted: Callable[[str, int], None] = lambda topic, index: None
-        """Called when a partition was deleted: a new one of its name counts messages from 0."""
+        """Called when a partition was deleted: a new one of the same name counts messages from 0."""
 
     # ---- closing and opening
 
@@ -80,13 +80,11 @@ class PartitionMaintenance:
         _LOG.info("partitions opened", extra={"fields": {"topic": topic, "indexes": list(indexes)}})
 
     def _check_exist(self, topic: str, indexes: Sequence[int]) -> None:
-        configured = self._engine.config.topic_settings(topic).num_partitions if self._is_accepted(topic) else 0
+        config = self._engine.config
+        configured = config.topic_settings(topic).num_partitions if config.accepts(topic) else 0
         missing = [i for i in indexes if i >= configured and not self._is_there(topic, i)]
         if missing:
             raise MaintenanceRefused(f"{_partitions(topic, missing)} not known to this broker")
-
-    def _is_accepted(self, topic: str) -> bool:
-        return self._engine.config.accepts(topic)
 
     def _is_there(self, topic: str, index: int) -> bool:
         return self._stores.get(topic, index) is not None or self._stores.refusal(topic, index) is not None
@@ -146,7 +144,7 @@ class PartitionMaintenance:
         self._check_targets(topic, there, by)
         self._check_closed(topic, there, "first")
         self._check_free(topic, there)
-        # Begin with the one that moves farthest, so that its index is free for the next.
+        # Upwards the highest index first, downwards the lowest: so the next target is free.
         moves = [(index, index + by) for index in sorted(there, reverse=by > 0)]
         moved: list[tuple[int, int]] = []
         with self._reserved((topic, index) for pair in moves for index in pair):
@@ -172,7 +170,7 @@ class PartitionMaintenance:
         store = self._stores.store_of(topic)
         log = store.take_offline(topic, old, f"partition {folder_name(topic, old)} is being moved to index {new}")
         store.take_offline(topic, new, f"partition {folder_name(topic, old)} is being moved here")
-        assert log is not None  # reserved since it was found
+        assert log is not None  # it has been reserved since it was found
         try:
             await self._retire(log)
             await asyncio.to_thread(store.rename_folder, topic, old, new)

@@ -15,6 +15,7 @@ from metaq.formats.message_id import timestamp_ms
 from metaq.model import INT64_MAX
 from metaq_broker.log.files.files import FileHandle
 from metaq_broker.log.partitions.layout import Layout
+from metaq_broker.log.segments.index import IndexEntry
 from metaq_broker.log.segments.segment import Segment
 
 
@@ -93,10 +94,7 @@ def boundary_at_or_below(layout: Layout, offset: int) -> Boundary:
     """Return the last kept frame boundary at or below ``offset``; in damage, its start."""
     segment = layout.find(offset)
     entry = segment.index.last_at_most(layout.handles, _OFFSET, offset, segment.start, segment.end)
-    boundary = (
-        Boundary(segment.start, segment.first_ordinal) if entry is None else Boundary(entry.offset, entry.ordinal)
-    )
-    boundary = _pass_intact(layout, segment, boundary, offset, INT64_MAX)
+    boundary = _pass_intact(layout, segment, _boundary(segment, entry), offset, INT64_MAX)
     for step in layout.walk(segment, boundary.offset, offset):
         if step.end > offset:
             break
@@ -113,15 +111,17 @@ def boundary_of_message(layout: Layout, ordinal: int) -> Boundary:
     first = segment.first_ordinal
     end = first + segment.messages if segment.messages else None
     entry = segment.index.last_at_most(layout.handles, _ORDINAL, ordinal, first, end)
-    boundary = (
-        Boundary(segment.start, segment.first_ordinal) if entry is None else Boundary(entry.offset, entry.ordinal)
-    )
-    boundary = _pass_intact(layout, segment, boundary, segment.end, ordinal)
+    boundary = _pass_intact(layout, segment, _boundary(segment, entry), segment.end, ordinal)
     for step in layout.walk(segment, boundary.offset, segment.end):
         if boundary.ordinal + step.messages > ordinal:
             break
         boundary = Boundary(step.end, boundary.ordinal + step.messages)
     return boundary
+
+
+def _boundary(segment: Segment, entry: IndexEntry | None) -> Boundary:
+    """Return the boundary of an index entry; ``None``: the start of the segment."""
+    return Boundary(segment.start, segment.first_ordinal) if entry is None else Boundary(entry.offset, entry.ordinal)
 
 
 def _pass_intact(layout: Layout, segment: Segment, boundary: Boundary, limit: int, ordinal_max: int) -> Boundary:

@@ -1,9 +1,8 @@
 """Removes segments: deletes them, renames them to ``START.meta.arc``, or packs them into ``START.meta.zip``.
 
-The oldest is first, one durable step after the other, so that a crash never leaves a gap: a restart finds a complete
-partition that begins at one of the segments. A zip has one entry, the segment under its own name. It is written under
-another name, synced, and then renamed: a ``START.meta.zip`` is always complete. ``START.meta.zip.tmp`` is an unfinished
-one after a crash.
+Oldest first, and each step is durable before the next, so a crash never leaves a gap: a restart finds a complete
+partition that begins at one of the segments. A zip has one entry, the segment under its own name. It is written as
+``START.meta.zip.tmp``, synced, and then renamed: a ``START.meta.zip`` is always complete.
 
 Source: docs/log-format.md.
 """
@@ -50,7 +49,7 @@ class RemovalJob:
         """Remove them durably (blocking; any thread). After an error it may be run again and continues.
 
         Raises:
-            FileExistsError: A file has the name of an archive.
+            FileExistsError: Another file has the name of an archive.
             OSError: A file cannot be removed; it and the newer ones still exist.
         """
         while self.gone < len(self.segments):
@@ -89,7 +88,7 @@ def zip_path(segment: Path) -> Path:
 def pack(files: Files, segment: Path, stopped: Callable[[], bool] = lambda: False) -> None:
     """Pack a finished segment into its zip; durable on return (blocking; any thread). The segment stays.
 
-    A zip that contains the segment already is kept: a crash came before the segment was removed.
+    A zip that already contains the segment is kept: the broker has crashed before it removed the segment.
 
     Raises:
         FileExistsError: A file with the zip's name has other contents.
@@ -113,7 +112,7 @@ def pack(files: Files, segment: Path, stopped: Callable[[], bool] = lambda: Fals
 
 
 def remove_unfinished(files: Files, directory: Path) -> list[str]:
-    """Remove unfinished zips from a partition's folder after crashes; return their names (blocking; any thread).
+    """Remove zips that a crash left unfinished in a partition's folder; return their names (blocking; any thread).
 
     Raises:
         OSError: The folder cannot be read, or a file not removed.

@@ -510,33 +510,6 @@ class StateTable:
         commit.name_fresh()
         self._ended(commit)
 
-    # ---- a stream
-
-    @property
-    def end(self) -> int:
-        """Where the stream of the table's files ends: behind the last byte that is durable here."""
-        commit = self._commit
-        if commit is not None and commit.fresh is not None and commit.error is None:
-            return commit.fresh.end
-        return 0 if self._file is None else self._file.end
-
-    @property
-    def start(self) -> int:
-        """Where the file with the table's name begins in the stream."""
-        return 0 if self._file is None else self._file.start
-
-    def bytes_at(self, offset: int, count: int) -> tuple[_StateFile, bytes]:
-        """Return the file with ``offset`` of the stream, and up to ``count`` bytes from there (blocking).
-
-        Raises:
-            OSError: They cannot be read.
-        """
-        fresh = None if self._commit is None else self._commit.fresh
-        file = fresh if fresh is not None and offset >= fresh.start else self._file
-        if file is None or not file.start <= offset < file.end:
-            raise OSError(errno.EINVAL, f"offset {offset} is in no file of the state")
-        return file, self._files.pread(file.fd, min(count, file.end - offset), offset - file.start)
-
     def _ended(self, commit: _Commit) -> None:
         """Record the end of a commit, and call the waiting callbacks. Both the driver and ``close`` may call this."""
         if commit.ended:
@@ -571,6 +544,33 @@ class StateTable:
             else:
                 _LOG.error("state file: not written, trying again", extra={"fields": fields})
         self.failure = reason
+
+    # ---- a stream
+
+    @property
+    def end(self) -> int:
+        """Where the stream of the table's files ends: behind the last byte that is durable here."""
+        commit = self._commit
+        if commit is not None and commit.fresh is not None and commit.error is None:
+            return commit.fresh.end
+        return 0 if self._file is None else self._file.end
+
+    @property
+    def start(self) -> int:
+        """Where the file with the table's name begins in the stream."""
+        return 0 if self._file is None else self._file.start
+
+    def bytes_at(self, offset: int, count: int) -> tuple[_StateFile, bytes]:
+        """Return the file with ``offset`` of the stream, and up to ``count`` bytes from there (blocking).
+
+        Raises:
+            OSError: They cannot be read.
+        """
+        fresh = None if self._commit is None else self._commit.fresh
+        file = fresh if fresh is not None and offset >= fresh.start else self._file
+        if file is None or not file.start <= offset < file.end:
+            raise OSError(errno.EINVAL, f"offset {offset} is in no file of the state")
+        return file, self._files.pread(file.fd, min(count, file.end - offset), offset - file.start)
 
 
 def _entry_bytes(key: str, value: bytes) -> int:

@@ -1,4 +1,4 @@
-"""The actions that follow from one event, and the numbers of those that the disk has to finish."""
+"""The actions that follow from one event, numbered where the disk has to complete them."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ MakeTopic = Callable[[str, int, Callable[[Exception | None], None]], None]
 
 
 def with_properties(message: OutgoingMessage, added: Mapping[str, str]) -> OutgoingMessage | TooLarge:
-    """Return a message with additional properties, which replace those of the same names."""
+    """Return a message with additional properties, which replace existing ones of the same names."""
     before = message.properties.rstrip(b"\x02")
     if any(f"{name}\x01".encode() in before for name in added):
         kept = {name: value for name, value in parse_properties(before).items() if name not in added}

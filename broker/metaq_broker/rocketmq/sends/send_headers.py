@@ -33,7 +33,7 @@ def has_short_names(command: RemotingCommand) -> bool:
 def read_send_header(command: RemotingCommand) -> tuple[SendMessage, int, str]:
     """Return the header of a send, its time of birth in milliseconds, and its properties.
 
-    In the header itself, these two fields may be those of another send.
+    In the header itself, time of birth and properties may be another send's.
 
     Raises:
         FieldError: A field is missing or of another type.

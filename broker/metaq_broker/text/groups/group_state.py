@@ -128,7 +128,7 @@ class KeptGroups:
         return [place for place, owner in self._current(name).owners.items() if owner == token]
 
     def claim(self, name: str, token: str, wanted: Iterable[LocalPartition]) -> None:
-        """Make a member the owner of exactly the ``wanted`` partitions, except those that another consumer owns.
+        """Make a member the owner of exactly the ``wanted`` partitions that no other consumer owns.
 
         Raises:
             NotMember: Its session has ended.

@@ -141,7 +141,7 @@ class GroupRequests:
         return ConsumerList.from_json(body).consumer_id_list
 
     def lock(self, broker_name: str, queues: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Lock queues of a broker for this member; return those that are locked now."""
+        """Lock queues of a broker for this member; return the queues that are locked now."""
         return self._locked(LockBatchMq(), broker_name, queues)
 
     def unlock(self, broker_name: str, queues: Collection[TopicPartition]) -> None:

@@ -222,7 +222,7 @@ class RocketMembership:
         return [address for name in names for address in known.get(name, {}).values()]
 
     def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Return the partitions that are claimed: all, or with locks those that could be locked."""
+        """Claim partitions; return the claimed ones: all, or with locks the ones that could be locked."""
         return set(partitions) if self._locks is None else self._locks.lock(partitions)
 
     def owned_now(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:

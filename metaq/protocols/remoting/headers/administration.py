@@ -282,7 +282,7 @@ class GetAllProducerInfo(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanExpiredConsumeQueue(Request):
-    """Remove what is left of the index of removed messages."""
+    """Remove index entries of messages that were removed."""
 
     CODE = request_code(306, "CLEAN_EXPIRED_CONSUMEQUEUE")
     OTHER_CODES = (CLEAN_UNUSED_TOPIC,)
@@ -290,7 +290,7 @@ class CleanExpiredConsumeQueue(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteExpiredCommitLog(Request):
-    """Remove messages whose time is over now."""
+    """Remove expired messages now."""
 
     CODE = request_code(329, "DELETE_EXPIRED_COMMITLOG")
     RIGHT = Right.ADMIN
