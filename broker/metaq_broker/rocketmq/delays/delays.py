@@ -132,10 +132,19 @@ class DelayedDelivery:
 
     def delay_of(self, properties: Mapping[str, str]) -> Delay | Refusal | None:
         """Return the delay of a message with these properties, ``None`` = no delay."""
+        if DELAY not in properties:
+            return self.moment_of(properties)
         try:
-            if DELAY in properties:
-                level = self.levels.nearest(_number(properties, DELAY))
-                return Level(level) if level else None
+            level = self.levels.nearest(_number(properties, DELAY))
+        except ValueError as error:
+            return DelayInvalid(str(error))
+        return Level(level) if level else None
+
+    def moment_of(self, properties: Mapping[str, str]) -> Moment | Refusal | None:
+        """Return the delivery time of a message with these properties, ``None`` = now, or when its level says."""
+        if DELAY in properties:
+            return None
+        try:
             due_ms = self._due_ms(properties)
         except ValueError as error:
             return DelayInvalid(str(error))
@@ -166,8 +175,8 @@ class DelayedDelivery:
             added[DELAY] = str(delay.number)
         else:
             added[DUE_MS] = str(delay.due_ms)
-            if self.timed.is_full:
-                done(TooManyWaiting(f"{self.timed.waiting_max} messages wait for their time, and no more are allowed"))
+            if (full := self.full) is not None:
+                done(full)
                 return
         waiting = with_properties(message, added)
         if isinstance(waiting, Refusal):
@@ -177,6 +186,13 @@ class DelayedDelivery:
             self._store.append(SCHEDULE_TOPIC, delay.number - 1, [waiting], self._then_wake(done) if soon else done)
         else:
             self._store.append(TIMER_TOPIC, 0, [waiting], self._then_wake(done))
+
+    @property
+    def full(self) -> TooManyWaiting | None:
+        """Why no more messages may wait for a moment, ``None`` if they may."""
+        if not self.timed.is_full:
+            return None
+        return TooManyWaiting(f"{self.timed.waiting_max} messages wait for their time, and no more are allowed")
 
     def _then_wake(self, done: OnStored) -> OnStored:
         def stored(outcome: StoredBatch | Refusal) -> None:

@@ -1,7 +1,8 @@
 """Messages that wait for a delay level: one queue for each level, in which all wait equally long.
 
 So the first message of a queue is due first, and only the delivered *position* of each queue is stored, in the state
-table. Waiting messages cost only their bytes on the disk.
+table. Waiting messages cost only their bytes on the disk. A level that is not configured any more, and has messages
+that wait, has the delay of the highest one until the next start.
 
 A message is due when the level's delay has passed since it was stored. If the clock was set back, it waits at most the
 delay from now on. Messages are delivered in batches; one batch of a level is in progress at a time, so the messages of
@@ -19,7 +20,7 @@ from itertools import takewhile
 from typing import Final, Generic, TypeVar
 
 from metaq_broker.log.engine.outcomes import Refusal
-from metaq_broker.rocketmq.delays.levels import DelayLevels
+from metaq_broker.rocketmq.delays.levels import LEVELS_MAX, DelayLevels
 from metaq_broker.rocketmq.delays.waiting import WaitingLog, WaitingMessage
 from metaq_broker.rocketmq.moves.log import MoveTable, save
 from metaq_broker.rocketmq.moves.many import move_all
@@ -62,8 +63,10 @@ class LevelQueues(Generic[M]):
         self.levels = levels
         self._log, self._mover, self._state = log, mover, state
         self._levels = [
-            _Level(number, delay_ms, _position(state.get(level_key(number))), hold=mover.hold())
-            for number, delay_ms in enumerate(levels.delays_ms, 1)
+            _Level(number, levels.delay_ms(levels.nearest(number)), position, hold=mover.hold())
+            for number in range(1, LEVELS_MAX + 1)
+            for position in [_position(state.get(level_key(number)))]
+            if number <= levels.count or log.end(number - 1) > position or log.fault(number - 1) is not None
         ]
         self._wake = wake
         self._now_ms = 0

@@ -27,6 +27,8 @@ M = TypeVar("M")
 KEY: Final = "delay/timed"
 WAITING_MAX: Final = 1_000_000
 BATCH_BYTES: Final = 1 << 20
+PAUSE_MS: Final = 100
+"""After messages of which none could be delivered: the disk may be full."""
 READ_MESSAGES: Final = 256
 """Read at a time after a restart: some milliseconds of the event loop."""
 
@@ -92,7 +94,7 @@ class TimedQueue(Generic[M]):
             return now_ms
         if self._hold is not None:
             self._finished.when_saved(self._recovered_saved)
-        return min(self._times.next_ms() or now_ms + IDLE_MS, now_ms + IDLE_MS)
+        return min(max(self._times.next_ms() or 0, self._not_before_ms) or now_ms + IDLE_MS, now_ms + IDLE_MS)
 
     def _load(self) -> bool:
         """Read some messages that are not known yet; return whether all are."""
@@ -178,23 +180,33 @@ class TimedQueue(Generic[M]):
         taken = self._taken
 
         def moved(outcome: Sequence[MoveReceipt] | Refusal) -> None:
-            self._busy = False
+            self._busy, self._taken = False, []
             if isinstance(outcome, Refusal):
-                self._not_before_ms = self._now_ms + RETRY_MS
-                if times := self._reports.count("deliver", self._now_ms):
-                    fields = {"reason": outcome, "times": times}
-                    _LOG.warning("timed messages not delivered yet", extra={"fields": fields})
-                return
-            self._taken = []
+                done = self._refused(outcome, taken)
+                receipts: Sequence[MoveReceipt] = self._mover.forget(each.origin for each in done)
+            else:
+                done, receipts = taken, outcome
             self._wake()
 
             def saved(error: Exception | None) -> None:
                 if error is not None:
                     _LOG.error("position of timed messages not saved", extra={"fields": {"reason": error}})
                     return
-                for receipt in outcome:
+                for receipt in receipts:
                     receipt.noted()
 
-            self._finished.add([each.ordinal for each in taken], saved)
+            self._finished.add([each.ordinal for each in done], saved)
 
         move_all(self._mover, taken, moved)
+
+    def _refused(self, refusal: Refusal, taken: list[WaitingMessage[M]]) -> list[WaitingMessage[M]]:
+        """Put off the messages that were not moved, so that others are not held up; return the moved ones."""
+        done = [each for each in taken if self._mover.was_moved(each.origin)]
+        for each in taken:
+            if not self._mover.was_moved(each.origin):
+                self._times.add(self._now_ms + RETRY_MS, each.ordinal)
+        if not done:
+            self._not_before_ms = self._now_ms + PAUSE_MS
+        if times := self._reports.count("deliver", self._now_ms):
+            _LOG.warning("timed messages not delivered yet", extra={"fields": {"reason": refusal, "times": times}})
+        return done

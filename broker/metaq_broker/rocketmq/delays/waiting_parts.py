@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from metaq.errors import MetaqError
@@ -50,7 +51,7 @@ class WaitingParts:
         self.rounds = Rounds(mover, store.steady_ms, may_run)
         self.delays = DelayedDelivery(store, mover, state, self.rounds, clock, levels, broker_name)
         self.transactions = Transactions(
-            store, mover, state, self.rounds, clock, sessions_of(members, may_send), policy, self.delays.levels
+            store, mover, state, self.rounds, clock, sessions_of(members, may_send), self.delays, policy
         )
         self.retries = Retries(store, self.delays, groups, make_topic)
         self.recalls = RecallRequests(store, self.delays.timed)
@@ -111,6 +112,4 @@ def topic_maker(topics: Topics) -> MakeTopic:
 
 def _wider(settings: ServedTopic, queues: int) -> ServedTopic:
     """Queues that only have messages left, or get some that waited, are read and not written."""
-    return ServedTopic(
-        queues, settings.write_queues, settings.perm, settings.order, settings.filter_type, settings.sys_flag
-    )
+    return replace(settings, read_queues=queues)

@@ -29,7 +29,7 @@ from metaq.protocols.remoting.headers.transactions import (
 )
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal
-from metaq_broker.rocketmq.delays.levels import DelayLevels
+from metaq_broker.rocketmq.delays.delays import DUE_MS, DelayedDelivery, Moment
 from metaq_broker.rocketmq.delays.waiting_messages import (
     REAL_QUEUE,
     REAL_TOPIC,
@@ -58,7 +58,7 @@ from metaq_broker.rocketmq.moves.log import MoveTable, Queue
 from metaq_broker.rocketmq.moves.mover import Mover
 from metaq_broker.rocketmq.moves.rounds import Rounds
 from metaq_broker.rocketmq.session import Call, RemotingSession
-from metaq_broker.rocketmq.system_topics import GIVEN_UP_TOPIC, HALF_TOPIC, NOTE_TOPIC, SCHEDULE_TOPIC
+from metaq_broker.rocketmq.system_topics import GIVEN_UP_TOPIC, HALF_TOPIC, NOTE_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from metaq_broker.serve.accounts.account_list import Permission
 
 _LOG: Final = logging.getLogger(__name__)
@@ -90,11 +90,11 @@ class Transactions:
         rounds: Rounds,
         clock: Clock,
         producers: Producers,
+        delays: DelayedDelivery,
         policy: AskPolicy | None = None,
-        levels: DelayLevels | None = None,
     ) -> None:
-        self._store, self._clock = store, clock
-        log = HalfTopics(store, producers, rounds.wake, DelayLevels.parse() if levels is None else levels)
+        self._store, self._clock, self._delays = store, clock, delays
+        log = HalfTopics(store, producers, rounds.wake, delays)
         self.half_messages = HalfMessages(log, mover, state, rounds.wake, policy)
         rounds.add(self.half_messages.run)
 
@@ -137,11 +137,17 @@ class Transactions:
         if self.half_messages.is_full:
             done(TooManyHalfMessages(f"{open_max} transactions are open, and no more are allowed"))
             return
-        half = with_properties(message, {REAL_TOPIC: topic, REAL_QUEUE: str(queue), PRODUCER_GROUP: group})
+        properties = parse_properties(message.properties)
+        added = {REAL_TOPIC: topic, REAL_QUEUE: str(queue), PRODUCER_GROUP: group}
+        moment = self._delays.moment_of(properties)
+        if isinstance(moment, Moment):
+            added[DUE_MS] = str(moment.due_ms)  # so that there is space for the one of the commit
+        fault = self._delays.full if isinstance(moment, Moment) else moment
+        half = fault or with_properties(message, added)
         if isinstance(half, Refusal):
             done(half)
             return
-        patience_ms = _patience_ms(parse_properties(message.properties).get(PATIENCE_S))
+        patience_ms = _patience_ms(properties.get(PATIENCE_S))
 
         def stored(outcome: StoredBatch | Refusal) -> None:
             if isinstance(outcome, StoredBatch):
@@ -194,9 +200,9 @@ class HalfTopics:
     """``HalfLog`` on the system topics of transactions."""
 
     def __init__(
-        self, store: MessageStore, producers: Producers, wake: Callable[[], None], levels: DelayLevels
+        self, store: MessageStore, producers: Producers, wake: Callable[[], None], delays: DelayedDelivery
     ) -> None:
-        self._store, self._producers, self._wake, self._levels = store, producers, wake, levels
+        self._store, self._producers, self._wake, self._delays = store, producers, wake, delays
 
     def fault(self) -> Refusal | None:
         return self._store.fault(HALF_TOPIC, 0) or self._store.fault(NOTE_TOPIC, 0)
@@ -208,23 +214,32 @@ class HalfTopics:
     def _half(self, record: Record) -> StoredHalf[OutgoingMessage]:
         properties, message = record.property_map(), to_move(record)
         committed = message._replace(sys_flag=message.sys_flag & ~TRANSACTION | COMMITTED)
+        target, committed = self._placed(properties, committed)
         return StoredHalf(
             record.queue_offset,
             record.physical_offset,
             properties.get(PRODUCER_GROUP, ""),
             self._store.steady_time_of(record.store_timestamp),
             _patience_ms(properties.get(PATIENCE_S)),
-            self._target(properties),
+            target,
             committed,
             Queue(GIVEN_UP_TOPIC, 0),
             message,
         )
 
-    def _target(self, properties: dict[str, str]) -> Queue | None:
+    def _placed(
+        self, properties: dict[str, str], committed: OutgoingMessage
+    ) -> tuple[Queue | None, OutgoingMessage]:
+        """Return where a message goes that is committed now, and in which form: its delay begins now."""
         level = number_of(properties.get(DELAY))
-        if level is not None and (nearest := self._levels.nearest(level)):
-            return Queue(SCHEDULE_TOPIC, nearest - 1)
-        return real_queue(properties)
+        if level is not None and (nearest := self._delays.levels.nearest(level)):
+            return Queue(SCHEDULE_TOPIC, nearest - 1), committed
+        moment = self._delays.moment_of(properties)
+        if isinstance(moment, Moment):
+            timed = with_properties(committed, {DUE_MS: str(moment.due_ms)})
+            if not isinstance(timed, Refusal):
+                return Queue(TIMER_TOPIC, 0), timed
+        return real_queue(properties), committed
 
     def notes(self, first: int) -> tuple[Sequence[Note], int] | Refusal:
         read = read_waiting(self._store, Queue(NOTE_TOPIC, 0), first, 256, self._wake)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal, TooLarge
+from metaq_broker.log.engine.topics import ServedTopic
 from metaq_broker.rocketmq.delays.delays import TIMER_MAX_MS, DelayInvalid
 from metaq_broker.rocketmq.delays.levels import DelayLevels
 from metaq_broker.rocketmq.system_topics import HALF_TOPIC, NOTE_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -122,6 +124,36 @@ def test_a_topic_that_was_deleted_meanwhile_is_made_anew(tmp_path: Path) -> None
         assert settings.read_queues == 7
 
     play(tmp_path, scenario)
+
+
+def test_a_topic_that_shrank_keeps_its_other_settings(tmp_path: Path) -> None:
+    async def scenario(broker: WaitingBroker) -> None:
+        broker.topics.create("orders", replace(WIDE, message_type="DELAY"))
+        await broker.stored(b"late", {"DELAY": "2"}, topic="orders", queue=6)
+        broker.topics.create("orders", ServedTopic(2, 2, message_type="DELAY"))
+        await broker.bodies_are(b"late", topic="orders", queue=6)
+        assert broker.topics.settings("orders") == ServedTopic(7, 2, message_type="DELAY")
+
+    play(tmp_path, scenario)
+
+
+def test_levels_that_are_gone_deliver_what_waits(tmp_path: Path) -> None:
+    async def first(broker: WaitingBroker) -> None:
+        for number in range(3):
+            await broker.stored(b"%d" % number, {"DELAY": "5"})
+
+    async def second(broker: WaitingBroker) -> None:
+        assert broker.parts.needed_from(SCHEDULE_TOPIC, 4) == 0
+        await broker.bodies_are(b"0", b"1", b"2")
+        await broker.stored(b"new", {"DELAY": "5"})
+        assert broker.bodies(SCHEDULE_TOPIC, 1) == [b"new"]
+
+    async def third(broker: WaitingBroker) -> None:
+        assert list(broker.parts.delays.positions) == [1, 2]
+
+    play(tmp_path, first, levels=DelayLevels((40, 80, 120, 160, 3_600_000)))
+    play(tmp_path, second, levels=DelayLevels((40, 80)))
+    play(tmp_path, third, levels=DelayLevels((40, 80)))
 
 
 def test_retention_knows_what_still_waits(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 from examples import in_one_test
-from metaq_broker.log.engine.outcomes import DiskFull
-from metaq_broker.rocketmq.delays.level_queues import RETRY_MS
-from metaq_broker.rocketmq.delays.timed_queue import BATCH_BYTES, READ_MESSAGES, TimedQueue
+from metaq_broker.log.engine.outcomes import DiskFull, PartitionClosed
+from metaq_broker.rocketmq.delays.level_queues import BATCH_MESSAGES, RETRY_MS
+from metaq_broker.rocketmq.delays.timed_queue import BATCH_BYTES, PAUSE_MS, READ_MESSAGES, TimedQueue
 from metaq_broker.rocketmq.moves.log import Queue
 from waiting_topics import BILLS, NOW, ORDERS, Disk, MemoryWaitingLog, Message, MovingBroker
 
@@ -109,6 +109,36 @@ def test_what_the_disk_refuses_is_tried_again() -> None:
     broker.log.refusals.clear()
     broker.run(NOW + RETRY_MS)
     assert (broker.delivered(), broker.delivered(BILLS)) == (["a"], ["b"])
+
+
+@pytest.mark.parametrize("first", [1, 3 * BATCH_MESSAGES])
+def test_a_target_that_refuses_holds_up_no_other(first: int) -> None:
+    broker = Broker(Disk())
+    for number in range(first):
+        broker.store(str(number), NOW)
+    broker.log.refusals[ORDERS] = PartitionClosed(0)
+    broker.run(NOW)
+    later = broker.store("later", NOW + 10, BILLS)
+    for passed in range(0, RETRY_MS, PAUSE_MS):
+        broker.run(NOW + 10 + passed)
+    assert broker.delivered(BILLS) == ["later"]
+    assert not broker.timed.waits(later)
+    broker.log.refusals.clear()
+    broker.run(NOW + 3 * RETRY_MS)
+    assert broker.delivered() == [str(number) for number in range(first)]
+    assert len(broker.timed) == 0
+
+
+def test_a_message_whose_target_refuses_can_be_recalled() -> None:
+    broker = Broker(Disk())
+    recalled = broker.store("recalled", NOW)
+    broker.log.refusals[ORDERS] = PartitionClosed(0)
+    broker.run(NOW)
+    assert broker.timed.waits(recalled)
+    broker.timed.recall(recalled, lambda error: None)
+    broker.log.refusals.clear()
+    broker.run(NOW + 2 * RETRY_MS)
+    assert broker.delivered() == []
 
 
 @in_one_test("seed", range(60))

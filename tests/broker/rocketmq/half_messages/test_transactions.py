@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from metaq_broker.log.engine.outcomes import Refusal
+from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal
+from metaq_broker.rocketmq.delays.delays import TIMER_MAX_MS, DelayInvalid
 from metaq_broker.rocketmq.half_messages.half_messages import AskPolicy
 from metaq_broker.rocketmq.half_messages.transactions import TooManyHalfMessages
 from metaq_broker.rocketmq.messages.message_store import StoredBatch
-from metaq_broker.rocketmq.system_topics import GIVEN_UP_TOPIC, HALF_TOPIC, NOTE_TOPIC, SCHEDULE_TOPIC
+from metaq_broker.rocketmq.system_topics import GIVEN_UP_TOPIC, HALF_TOPIC, NOTE_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from remoting_brokers import WaitingBroker, play
 from remoting_headers import send_header
 from waiting import until
@@ -167,6 +168,43 @@ def test_a_delay_counts_from_the_commit(tmp_path: Path) -> None:
         assert (await broker.ask(end(half, COMMIT))).code == 0
         assert broker.bodies(SCHEDULE_TOPIC, 1) == [b"order"]
         await broker.bodies_are(b"order", queue=3)
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_delivery_time_of_a_half_message_is_kept(tmp_path: Path, restarted: bool) -> None:
+    halves: list[StoredBatch] = []
+
+    async def first(broker: WaitingBroker) -> None:
+        halves.append(await broker.stored(b"soon", {**HALF, "TIMER_DELAY_MS": "300"}, queue=3))
+        halves.append(await broker.stored(b"tomorrow", {**HALF, "TIMER_DELAY_SEC": "86400"}, queue=3))
+        if not restarted:
+            await second(broker)
+
+    async def second(broker: WaitingBroker) -> None:
+        for half in halves:
+            assert (await broker.ask(end(half, COMMIT))).code == 0
+        committed_ms = broker.clock.now_ms()
+        assert broker.bodies(TIMER_TOPIC) == [b"soon", b"tomorrow"]
+        await broker.bodies_are(b"soon", queue=3)
+        (record,) = broker.records(queue=3)
+        assert record.sys_flag == 8
+        assert committed_ms < int(record.property_map()["TIMER_OUT_MS"]) <= committed_ms + 300
+
+    play(tmp_path, first, clean=not restarted)
+    if restarted:
+        play(tmp_path, second)
+
+
+@pytest.mark.parametrize(
+    ("properties", "refusal"),
+    [({"TIMER_DELAY_SEC": "soon"}, DelayInvalid), ({"TIMER_DELAY_MS": str(TIMER_MAX_MS + 60_000)}, BlockInvalid)],
+)
+def test_half_messages_with_wrong_times(tmp_path: Path, properties: dict[str, str], refusal: type[Refusal]) -> None:
+    async def scenario(broker: WaitingBroker) -> None:
+        assert isinstance(await broker.send(b"order", {**HALF, **properties}), refusal)
+        assert broker.bodies(HALF_TOPIC) == []
 
     play(tmp_path, scenario)
 
