@@ -117,9 +117,12 @@ class FrameBlock:
     @property
     def ends(self) -> array[int]:
         """Where each frame ends, counted from the front of the block."""
-        if self._ends is None:
-            loops = BLOCKS.loop if len(self.data) >= COMPILED_BYTES_MIN else None
-            self._ends = ends_plainly(self.data) if loops is None else loops.ends_of(self.data)
+        return self.find_ends() if self._ends is None else self._ends
+
+    def find_ends(self) -> array[int]:
+        """Return ``ends``, and keep them: a thread that calls this spares the thread that needs them the search."""
+        loops = BLOCKS.loop if len(self.data) >= COMPILED_BYTES_MIN else None
+        self._ends = ends_plainly(self.data) if loops is None else loops.ends_of(self.data)
         return self._ends
 
     def start(self, number: int) -> int:

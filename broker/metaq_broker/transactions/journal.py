@@ -47,7 +47,7 @@ from metaq_broker.transactions.journal_bytes import (
     start_of,
 )
 from metaq_broker.transactions.read_buffers import ReadBuffers
-from metaq_broker.transactions.records import Record, RecordDamaged, decode, encode
+from metaq_broker.transactions.records import Messages, Record, RecordDamaged, decode, encode
 
 _log = logging.getLogger(__name__)
 
@@ -146,13 +146,19 @@ class JournalRead:
     records: list[Record] = field(default_factory=list)
 
     def run(self) -> None:
-        """Read ``records`` (blocking; any thread).
+        """Read ``records``, and find where the frames of messages end while their bytes are in the processor's cache
+        (blocking; any thread).
 
         Raises:
             JournalDamaged: The bytes have changed since they were written.
             OSError: A file cannot be read.
         """
-        self.records = [file.read(self.disk, location, self.buffers) for file, location in self.partition_keys]
+        for file, location in self.partition_keys:
+            record = file.read(self.disk, location, self.buffers)
+            if isinstance(record, Messages):
+                for unit in record.units:
+                    unit.frames.find_ends()
+            self.records.append(record)
 
 
 Visit = Callable[[Location, Record], None]
