@@ -10,24 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Final
-from weakref import WeakKeyDictionary, proxy
+
+from metaq_broker.per_loop import PerLoop
 
 
-class LoopStep:
+class LoopStep(PerLoop):
     """The steps of one event loop, one after the other: ``LoopStep.of``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop: asyncio.AbstractEventLoop = proxy(loop)  # weak, as its key in the table below
+        super().__init__(loop)
         self._left: deque[Callable[[], None]] = deque()
         self._is_open = False
-
-    @classmethod
-    def of(cls, loop: asyncio.AbstractEventLoop) -> LoopStep:
-        known = _STEPS.get(loop)
-        if known is None:
-            known = _STEPS[loop] = cls(loop)
-        return known
 
     def at_end(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` at the end of this step, after the callbacks added earlier; never at once."""
@@ -54,6 +47,3 @@ class LoopStep:
             self._is_open = False
             if left:  # a callback was cancelled or interrupted: the others are called in the next round
                 self._loop.call_soon(self._end)
-
-
-_STEPS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, LoopStep]] = WeakKeyDictionary()

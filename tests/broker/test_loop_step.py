@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import weakref
 from collections.abc import Callable
 
 from metaq_broker.loop_step import LoopStep
@@ -110,13 +108,3 @@ def test_what_a_cancelled_callback_leaves_is_done_in_the_next_round() -> None:
 
     assert run(story) == ["round", "round", "a", "round"]
     assert [type(each) for each in faults] == [asyncio.CancelledError]
-
-
-def test_each_loop_has_one_and_keeps_no_other_alive() -> None:
-    loop = asyncio.new_event_loop()
-    assert LoopStep.of(loop) is LoopStep.of(loop)
-    loop.close()
-    gone = weakref.ref(loop)
-    del loop
-    gc.collect()
-    assert gone() is None

@@ -22,7 +22,8 @@ import itertools
 import math
 from collections.abc import Callable
 from typing import Final
-from weakref import WeakKeyDictionary, proxy
+
+from metaq_broker.per_loop import PerLoop
 
 ROUND_S: Final = 0.01
 """Seconds of work after which connections wait for the next round."""
@@ -77,24 +78,17 @@ class _Class:
         run_quantum(quantum_s)
 
 
-class FairQueue:
+class FairQueue(PerLoop):
     """The time spent in this round, and the waiting connections. One for each event loop: ``FairQueue.of``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop: asyncio.AbstractEventLoop = proxy(loop)  # weak, as its key in the table below
+        super().__init__(loop)
         self.light, self.heavy = _Class(), _Class()
         self._spent_s = 0.0
         self._client, self._client_since = 0, -math.inf
         self._announced = False
         self.spent = False
         """Whether the time of this round is spent."""
-
-    @classmethod
-    def of(cls, loop: asyncio.AbstractEventLoop) -> FairQueue:
-        known = _QUEUES.get(loop)
-        if known is None:
-            known = _QUEUES[loop] = cls(loop)
-        return known
 
     @property
     def free(self) -> bool:
@@ -143,6 +137,3 @@ class FairQueue:
             if number and self._spent_s >= end_s:
                 break
             waiting.serve_next()
-
-
-_QUEUES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, FairQueue]] = WeakKeyDictionary()

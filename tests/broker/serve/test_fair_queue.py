@@ -219,11 +219,6 @@ def test_who_was_idle_has_saved_nothing_up() -> None:
     assert abs(len(busy_wire.opaques) - before - len(late_wire.opaques)) <= 2 * PER_QUANTUM
 
 
-def test_the_ports_of_a_broker_share_the_thread() -> None:
-    loop = Loop()
-    assert FairQueue.of(loop) is FairQueue.of(loop)  # type: ignore[arg-type]
-
-
 def test_requests_run_a_few_ahead_of_a_client_that_does_not_read() -> None:
     loop = Loop()
     connection, wire = connect(server(loop))
