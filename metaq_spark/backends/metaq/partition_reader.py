@@ -64,10 +64,13 @@ def read_partition(
         if not (error.away or isinstance(error, ProtocolError | BrokerError)):
             raise
         at = partition.offsets.start if task is None else task.position
-        raise ReadFailed(str(partition.source), at, str(error), _advice(error, options)) from error
+        raise read_failed(partition, at, error, options) from error
 
 
-def _advice(error: MetaqError, options: SourceOptions) -> str:
-    if isinstance(error, ProtocolError):
-        return "Check that the address is a MetaQ broker's, and what the broker's log says"
-    return options.advice_after(error, "The broker's log says more; a closed partition is opened again by its operator")
+def read_failed(partition: RangePartition, at: int, error: MetaqError, options: SourceOptions) -> ReadFailed:
+    """Return the error for a read that ends at offset ``at``, because of ``error``."""
+    advice = "Check that the address is a MetaQ broker's, and what the broker's log says"
+    if not isinstance(error, ProtocolError):
+        said = "The broker's log says more; a closed partition is opened again by its operator"
+        advice = options.advice_after(error, said)
+    return ReadFailed(str(partition.source), at, str(error), advice)

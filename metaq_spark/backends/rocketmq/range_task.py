@@ -83,7 +83,7 @@ def read_queue(
     except (UnusableRecord, ConnectorError):
         raise
     except MetaqError as error:
-        raise ReadFailed(str(part.source), task.position, str(error), _advice(error, options)) from error
+        raise read_failed(part, task.position, error, options) from error
 
 
 class QueueTask:
@@ -244,6 +244,11 @@ def _settings(options: SourceOptions, subscription: Subscription) -> PullSetting
         gaps_allowed=options.compacted_topics,
         policy=options.waiting_policy,
     )
+
+
+def read_failed(part: QueuePartition, at: int, error: MetaqError, options: SourceOptions) -> ReadFailed:
+    """Return the error for a read that ends at offset ``at``, because of ``error``."""
+    return ReadFailed(str(part.source), at, str(error), _advice(error, options))
 
 
 def _advice(error: MetaqError, options: SourceOptions) -> str:

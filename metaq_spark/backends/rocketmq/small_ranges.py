@@ -1,13 +1,15 @@
 """Pulls the small ranges of one task in one round trip to each broker, instead of one or more for each range.
 
 A response is used only if the range is intact: every requested message, in whole records of the queue with the right
-checksums. After any other response (short, refused, missing or damaged messages, a broker that is away) the range is
-left to ``read_queue``, which reads it from the start, retries, and handles these cases.
+checksums. After any other response (short, refused, missing or damaged messages) the range is left to ``read_queue``,
+which reads it from the start and handles these cases. A broker that is away is asked again for all ranges of the
+conversation, as often as for one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -18,11 +20,12 @@ from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.reads.pulls import PulledQueue, PulledRecords, read_outcome
 from metaq.backends.rocketmq.reads.record_walk import WantedRecords
 from metaq.discovery.name_server import NameServerDirectory
-from metaq.errors import CorruptFrame, MetaqError
+from metaq.errors import ConnectionFailed, CorruptFrame, DeadlineExceeded, MetaqError
 from metaq.model import OffsetRange, TopicPartition
+from metaq.net.retry import persist
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq_spark.backends.rocketmq.options import SourceOptions
-from metaq_spark.backends.rocketmq.range_task import QueuePartition
+from metaq_spark.backends.rocketmq.range_task import QueuePartition, read_failed
 from metaq_spark.backends.rocketmq.record_measure import RecordMeasure
 from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
 from metaq_spark.columns.rocketmq.checks import ExpectedQueue
@@ -48,13 +51,22 @@ def read_small(
     """Return the rows of the ``parts`` that were read intact.
 
     Empty if offsets may be missing, as with a filter, and with the option ``dropRepeatedWithin``.
+
+    Raises:
+        ReadFailed: A broker could not be asked, even after retries.
     """
     if not options.subscription.is_all or options.compacted_topics or options.drop_repeated_within is not None:
         return {}
     found: dict[QueuePartition, list[pa.RecordBatch]] = {}
     left = ROWS_BYTES_MAX
     for asked in conversations(parts, options):
-        for part, answers in _pulled(asked, options, pool, directory).items():
+        try:
+            pulled = persist(partial(_pulled, asked, options, pool, directory), options.waiting_policy, pool.clock)
+        except MetaqError as error:
+            if error.retryable:
+                raise read_failed(asked[0], asked[0].offsets.start, error, options) from error
+            continue
+        for part, answers in pulled.items():
             rows = _rows(part, answers, options, directory.namespace, left) if left > 0 else None
             if rows is not None:
                 found[part] = rows
@@ -99,8 +111,8 @@ def _pulled(
     places = [(part, offsets) for part in asked for offsets in _ranges(part, options)]
     commands = [_command(part.source, offsets, options, directory.namespace) for part, offsets in places]
     found: dict[QueuePartition, list[Answer]] = {part: [] for part in asked}
+    address = directory.read_address(_broker_name(asked[0]), topic=asked[0].source.topic)
     try:
-        address = directory.read_address(_broker_name(asked[0]), topic=asked[0].source.topic)
         with pool.lease(address) as session:
             opaques = session.post_all(commands, f"pulls of {len(asked)} queues")
             responses = [session.wait(opaque) for opaque in opaques]
@@ -113,8 +125,9 @@ def _pulled(
                     found[part].append((offsets, outcome.data))
                 else:
                     found.pop(part, None)
-    except MetaqError:
-        return {}
+    except (ConnectionFailed, DeadlineExceeded):
+        directory.avoid(address)
+        raise
     return found
 
 

@@ -10,11 +10,11 @@ from metaq_harness import Harness
 
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.model import Address, OffsetRange, Partition, TopicPartition
-from metaq.protocols.text.commands import Get, Reply, Result, Value
+from metaq.protocols.text.commands import Command, Get, Reply, Result, Value
 from metaq_spark.backends.metaq.partition_reader import RangePartition
 from metaq_spark.backends.metaq.small_ranges import conversations, read_small
 from metaq_spark.backends.metaq.source import MetaQSource
-from metaq_spark.errors import DataLoss
+from metaq_spark.errors import DataLoss, ReadFailed
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import BatchReader
 from metaq_spark.source.tasks import RangeGroup
@@ -91,6 +91,26 @@ def test_a_broker_that_restarts_in_between_is_waited_for() -> None:
     harness.brokers[0].kill()
     harness.brokers[0].start()
     assert len(harness.values(reader, [task])) == 12
+
+
+@pytest.mark.parametrize("options", [{"retries": "2"}, {"retries": "2", "messageTypes": "a"}])
+@pytest.mark.parametrize("together", [True, False])
+def test_an_answer_that_is_always_lost_is_tried_as_often_as_said(options: dict[str, str], together: bool) -> None:
+    harness = filled(extensions=frozenset())
+    reader, task = planned(harness, retryIntervalMs="50", **options)
+    broker, gets = harness.brokers[0], list[Get]()
+
+    def cut(command: Command) -> None:
+        if isinstance(command, Get):
+            gets.extend([command] if command.partition == 0 else [])
+            broker.kill()
+            broker.start()
+
+    broker.before_command = cut
+    with pytest.raises(ReadFailed, match=r"orders/0-0 could not be read from offset 0 on: .* tried 3 times in a row"):
+        harness.values(reader, [task] if together else task.parts)
+    assert len(gets) == 3
+    assert harness.clock.slept_s == [0.05, 0.1]
 
 
 @pytest.mark.parametrize(("harm", "error"), [(damaged, CorruptFrame), (made_again, DataLoss)])

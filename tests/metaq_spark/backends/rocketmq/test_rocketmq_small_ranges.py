@@ -17,7 +17,7 @@ from metaq_spark.backends.rocketmq.range_task import QueuePartition
 from metaq_spark.backends.rocketmq.small_ranges import conversations, read_small
 from metaq_spark.backends.rocketmq.source import RocketMQSource
 from metaq_spark.columns.rocketmq.checks import UnusableRecord
-from metaq_spark.errors import DataLoss
+from metaq_spark.errors import DataLoss, ReadFailed
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import BatchReader
 from metaq_spark.source.tasks import RangeGroup
@@ -109,6 +109,17 @@ def test_a_lost_connection_is_made_again(harness: RocketMQHarness) -> None:
     reader, task = planned(harness)
     harness.cluster.broker("broker-a").disconnect(PullMessage.CODE)
     assert values(harness, reader, task) == BODIES
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_pulls_that_are_always_lost_are_sent_as_often_as_said(harness: RocketMQHarness, together: bool) -> None:
+    reader, task = planned(harness, retries="2")
+    broker = harness.cluster.broker("broker-a")
+    before = broker.counts()[PullMessage.CODE]
+    broker.disconnect(PullMessage.CODE, times=100)
+    with pytest.raises(ReadFailed, match=r"orders/broker-a:0 could not .* from offset 0 on: .* tried 3 times in a row"):
+        harness.values(reader, [task] if together else task.parts)
+    assert broker.counts()[PullMessage.CODE] - before == 3
 
 
 def test_damage_is_met_by_the_read_of_the_queue(harness: RocketMQHarness) -> None:
