@@ -17,9 +17,10 @@ class PerLoop:
     def of(cls, loop: asyncio.AbstractEventLoop) -> Self:
         """Return the object of ``loop``, made on the first call."""
         known = _OBJECTS.setdefault(loop, {})
-        if cls not in known:
-            known[cls] = cls(loop)
-        return known[cls]
+        found: Self | None = known.get(cls)
+        if found is None:
+            found = known[cls] = cls(loop)
+        return found
 
 
 _OBJECTS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[type, Any]]] = WeakKeyDictionary()
