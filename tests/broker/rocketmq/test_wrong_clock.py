@@ -10,6 +10,7 @@ from examples import rarely
 from metaq_broker.clock import ManualClock
 from metaq_broker.log.engine.id_clock import SETTLE_S
 from metaq_broker.log.engine.outcomes import ClockImplausible
+from metaq_broker.rocketmq.delays.levels import DelayLevels
 from metaq_broker.rocketmq.groups.members import ClientIdentity, ConsumerGroup
 from metaq_broker.rocketmq.groups.queue_locks import QueueLocks
 from metaq_broker.rocketmq.half_messages.half_messages import AskPolicy
@@ -113,6 +114,33 @@ def test_nothing_is_delivered_early_or_late(tmp_path: Path, jump_ms: int) -> Non
         assert broker.engine.id_clock.doubt() is None
 
     play(tmp_path, scenario, clock=clock)
+
+
+def test_a_clock_that_is_behind_delivers_nothing_early(tmp_path: Path) -> None:
+    """A small step back, which ids do not follow, and an elected member whose clock is behind its master's."""
+    clock = ManualClock(NOW)
+
+    async def waits(broker: WaitingBroker) -> None:
+        await settled(broker)
+        clock.advance(59_000)
+        await settled(broker)
+        assert broker.bodies() == []
+
+    async def first(broker: WaitingBroker) -> None:
+        await broker.stored(b"level", {"DELAY": "5"})
+        clock.set_now_ms(NOW - 30_000)
+        await waits(broker)
+
+    async def elected(broker: WaitingBroker) -> None:
+        clock.set_now_ms(NOW - 5_000)
+        await waits(broker)
+        clock.advance(1_000)
+        await settled(broker)
+        await broker.bodies_are(b"level")
+
+    levels = DelayLevels((60_000,))
+    play(tmp_path, first, clock=clock, levels=levels)
+    play(tmp_path, elected, clock=clock, levels=levels)
 
 
 def test_a_moment_that_is_over_by_a_wrong_clock_only_is_waited_for(tmp_path: Path) -> None:

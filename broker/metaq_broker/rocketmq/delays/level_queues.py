@@ -4,11 +4,12 @@ So the first message of a queue is due first, and only the delivered *position* 
 table. Waiting messages cost only their bytes on the disk. A level that is not configured any more, and has messages
 that wait, has the delay of the highest one until the next start.
 
-A message is due when the level's delay has passed since it was stored. If the clock was set back, it waits at most the
-delay from now on. Messages are delivered in batches; one batch of a level is in progress at a time, so the messages of
-a level stay in order. Deliveries that the disk refuses are retried after ``RETRY_MS``, and so is a level with any other
-error, while the other levels continue; errors are logged once a minute. A position behind the end of its queue belongs
-to a newer copy of the log; it is reset to the end. A position in a renumbered queue is reset to its start.
+A message is due when the level's delay has passed since it was stored. If the clock is behind its store time, because
+it was set back or a former master's was ahead, it waits at most the delay from then on. Messages are delivered in
+batches; one batch of a level is in progress at a time, so the messages of a level stay in order. Deliveries that the
+disk refuses are retried after ``RETRY_MS``, and so is a level with any other error, while the other levels continue;
+errors are logged once a minute. A position behind the end of its queue belongs to a newer copy of the log; it is reset
+to the end. A position in a renumbered queue is reset to its start.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class _Level:
     busy: bool = False
     not_before_ms: int = 0
     hold: MoveReceipt | None = None
+    latest: tuple[int, int] = 0, 0
+    """An ordinal, and when messages before it are due at the latest: the clock was seen to be behind their times."""
 
     @property
     def queue(self) -> int:
@@ -152,7 +155,10 @@ class LevelQueues(Generic[M]):
 
     def _due_ms(self, level: _Level, waiting: WaitingMessage[M], now_ms: int) -> int:
         due_ms = waiting.stored_ms + level.delay_ms
-        return now_ms if due_ms > now_ms + level.delay_ms else due_ms
+        if due_ms > now_ms + level.delay_ms and waiting.ordinal >= level.latest[0]:
+            level.latest = self._log.end(level.queue), now_ms + level.delay_ms
+        below, latest_ms = level.latest
+        return min(due_ms, latest_ms) if waiting.ordinal < below else due_ms
 
     def _deliver(self, level: _Level, due: Sequence[WaitingMessage[M]]) -> None:
         level.busy = True

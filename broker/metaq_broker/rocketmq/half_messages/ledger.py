@@ -106,7 +106,5 @@ class Ledger:
 
 
 def _waited(half: Half, now_ms: int, patience_ms: int) -> bool:
-    waited_ms = now_ms - half.stored_ms
-    if waited_ms < 0:  # the clock was set back: do not wait until it has caught up
-        return True
-    return waited_ms >= (patience_ms if half.patience_ms is None else half.patience_ms)
+    half.stored_ms = min(half.stored_ms, now_ms)  # the clock is behind: do not wait until it has caught up
+    return now_ms - half.stored_ms >= (patience_ms if half.patience_ms is None else half.patience_ms)

@@ -82,11 +82,21 @@ def test_it_looks_again_within_a_second_for_the_clock_may_be_set() -> None:
     assert broker.run(NOW) == NOW + IDLE_MS
 
 
-def test_a_clock_that_was_set_back_lengthens_no_delay() -> None:
-    broker = Broker(Disk())
+def test_a_clock_that_was_set_back_neither_lengthens_nor_shortens_a_delay() -> None:
+    broker, back = Broker(Disk()), NOW - 3_600_000
     broker.store("a", 1, NOW)
-    broker.run(NOW - 3_600_000)
-    assert broker.delivered() == ["a"]
+    broker.store("b", 1, NOW + 10)
+    assert broker.run(back) == back + 1000
+    broker.run(back + 999)
+    assert broker.delivered() == []
+    broker.run(back + 1000)
+    assert broker.delivered() == ["a", "b"]
+    broker.store("c", 1, NOW + 20)
+    broker.run(back + 1500)
+    broker.run(back + 2499)
+    assert broker.delivered() == ["a", "b"]
+    broker.run(back + 2500)
+    assert broker.delivered() == ["a", "b", "c"]
 
 
 def with_orders_and_bills() -> Broker:

@@ -67,6 +67,14 @@ def test_who_is_to_be_asked() -> None:
     assert [each.ordinal for each in open_ones.to_ask(61_000, 6000)] == [0, 1, 2]
 
 
+def test_patience_with_messages_that_are_ahead_of_the_clock_begins_now() -> None:
+    open_ones = ledger()
+    open_ones.add(half(0, 3_600_000))
+    assert open_ones.to_ask(1000, 6000) == []
+    assert open_ones.to_ask(6999, 6000) == []
+    assert [each.ordinal for each in open_ones.to_ask(7000, 6000)] == [0]
+
+
 def test_a_message_is_added_once() -> None:
     open_ones = ledger(0, 1)
     open_ones.add(half(0))
