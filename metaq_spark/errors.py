@@ -10,7 +10,7 @@
         ├── NotSelected            a checkpoint has partitions that the options do not select
         ├── DataLoss               bytes that the query had to read are deleted
         ├── ReadFailed             a task could not get its bytes from the broker
-        ├── MalformedValue         a payload is no JSON of its type
+        ├── MalformedValue         a payload is not JSON of its type
         ├── BrokerNotNamed         a partition's broker is not named in the options
         ├── PartitionAway          a partition of the option orderedPartitions is offered by no broker now
         ├── TablesUnsupported      a table of Spark's catalog was used

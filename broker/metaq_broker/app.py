@@ -225,7 +225,7 @@ class Broker:
             raise StartFailed(str(error)) from error
 
     async def _open_pair(self, pair: PairConfig) -> None:
-        """Open the streams of a member of a pair, which serves nobody before it is elected."""
+        """Open the streams of a member of a pair, which serves no clients before it is elected."""
         if self.config.rocketmq is not None:  # in advance: that takes seconds, which an election must not
             front_end = await asyncio.to_thread(importlib.import_module, "metaq_broker.rocketmq.front_end")
             self._prepared = prepared = front_end.prepare(self._files, self.config, self.config.rocketmq)

@@ -42,7 +42,7 @@ def run(config: BrokerConfig, announce: Callable[[int], None] = lambda port: Non
 async def _serve(config: BrokerConfig, announce: Callable[[int], None], file: Path | None) -> None:
     """Run brokers one after the other: a member of a pair that may not go on is closed, and opened again.
 
-    If its disk is full, that is tried until it is not: nobody has to start it again.
+    Opening is retried while its disk is full, so that the broker need not be started by hand.
     """
     stop = asyncio.Event()
     is_first = True

@@ -34,7 +34,7 @@ def listen(settings: ConsoleSettings) -> socket.socket:
     """Return a socket that listens at the host and port.
 
     Raises:
-        SettingsError: The port is taken, or the host is none of this machine's.
+        SettingsError: The port is taken, or the host is not an address of this machine.
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)

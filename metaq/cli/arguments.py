@@ -42,7 +42,7 @@ def parse_time(text: str, option: str, clock_ms: Callable[[], int] = now_ms) -> 
     """Parse a time as ms since 1970: ISO 8601 (local time without an offset), ``@MS``, or a span back from now.
 
     Raises:
-        ValueError: It is none of these.
+        ValueError: It has none of these forms.
     """
     if re.fullmatch(r"@\d{1,15}", text):
         return int(text[1:])

@@ -52,7 +52,7 @@ def required_names(given: Collection[str | int] | None) -> list[str]:
     """Return the names of the brokers that a read requires, as text.
 
     Raises:
-        TypeError: ``given`` is a text, or something in it is no name.
+        TypeError: ``given`` is a text, or an element of it is not a name.
     """
     if isinstance(given, str) or not all(isinstance(one, str | int) for one in given or ()):
         raise TypeError(f"require_brokers={given!r}: expected names or ids of brokers, such as ['0', '1']")

@@ -116,7 +116,7 @@ class ClusterView:
 
     @property
     def left_out(self) -> frozenset[Address]:
-        """The brokers that answers are without, because the client was told to leave them out."""
+        """The brokers that answers leave out, because the client was created to do so."""
         return self._directory.left_out
 
     def servers(self) -> set[Address]:

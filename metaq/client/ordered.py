@@ -131,7 +131,7 @@ class OrderedProducer(ClosedByBlock):
 
         Raises:
             TopicNotFound: The topic has no fixed partitions.
-            ValueError, TypeError: ``partition`` is none of the topic's; ``data`` or the attribute cannot be sent; the
+            ValueError, TypeError: the topic does not have ``partition``; ``data`` or the attribute cannot be sent; the
                 producer is not open.
             SendFailed: The broker refused the message permanently; it is not spooled.
             StoreFailed: The message must be spooled and cannot be. It is not sent.

@@ -1,1 +1,1 @@
-"""What compiled loops are made of, and how a process comes by them. numba is imported by ``addresses`` alone."""
+"""What compiled loops are made of, and how a process loads them. numba is imported by ``addresses`` alone."""

@@ -44,7 +44,7 @@ class Directory(Protocol):
 
     @property
     def left_out(self) -> frozenset[Address]:
-        """The brokers that answers are without at the moment. A member of a pair whose master answers is none."""
+        """The brokers that answers leave out now. A member of a pair whose master answers is not among them."""
 
     def topics(self, among: Collection[str] | None = None) -> dict[str, list[Partition]]:
         """Return each known topic with its partitions that have or had messages, sorted; the list may be empty.

@@ -97,8 +97,8 @@ class ZooKeeperDirectory(SurveyedDirectory):
         brokers with a matching pattern are asked for the number of partitions.
 
         Raises:
-            MasterMissing: Nobody accepts the topic; a broker that is known to have had it has no master now.
-            TopicNotFound: Nobody accepts the topic.
+            MasterMissing: No broker accepts the topic; a broker that is known to have had it has no master now.
+            TopicNotFound: No broker accepts the topic.
         """
         return self._persist(lambda: self._offered(topic) or self._offered_now(topic))
 

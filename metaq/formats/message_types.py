@@ -145,7 +145,7 @@ def decode_filtered(body: bytes) -> tuple[int, list[Frame]]:
     """Return the next offset and the kept frames, each with its own offset, of a reply's body.
 
     Raises:
-        ProtocolError: The body is none.
+        ProtocolError: The body is malformed.
         CorruptFrame: A frame fails its checksum.
     """
     if len(body) < OFFSET_BYTES:

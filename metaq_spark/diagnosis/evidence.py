@@ -1,4 +1,4 @@
-"""What is known about a query, by where it comes from. Values only; ``None`` = was not asked, or could not be.
+"""What is known about a query, by source. Values only; ``None`` = was not asked, or could not be.
 
 =====  ==============================================================  ===========================
 C      the checkpoint folder                                           ``folder.read_folder``
@@ -160,7 +160,7 @@ class SourceReport:
 class QueryRun:
     """A run of the query, as far as its reports tell. ``alive_ms``: the last sign of life.
 
-    ``driver``: host, machine, pid, app, ui. ``process_ended``: the driver's process is known to be none any more.
+    ``driver``: host, machine, pid, app, ui. ``process_ended``: the driver's process is known to have ended.
     """
 
     run_id: str

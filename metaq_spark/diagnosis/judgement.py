@@ -26,7 +26,7 @@ from metaq_spark.diagnosis.verdict import QueryVerdict, RuleFinding
 from metaq_spark.lag.unread import CLOCKS_S
 
 KEEPS_UP_S: Final = 5.0
-"""A time lag up to this, or to three batches, is none."""
+"""A time lag up to this, or to three batches, does not count."""
 DIFFERENT: Final = 0.05
 """Rates that differ by less are the same."""
 FRESH_S: Final = 3.0
@@ -39,7 +39,7 @@ FAILURES_MIN: Final = 2
 _STANDS: Final = "C13"
 """The lag stands: what makes a query slow is the reason, as if it fell behind."""
 _FIRST: Final = frozenset({"F0", "F4", "C11"})
-"""What these rules advise comes before what other rules add."""
+"""The advice of these rules is shown before that of others."""
 
 DRIVER: Final = Missing(EvidenceKind.PROGRESS, "whether a driver runs, and what it does", "--progress FILE or URL")
 BROKERS: Final = Missing(EvidenceKind.BROKERS, "what the brokers hold now", "--brokers or --name-servers")

@@ -52,7 +52,7 @@ POST_S: Final = 5.0
 EXIT_S: Final = 2.0
 """Seconds that the end of a program waits for its queries' ends to be reported, and for them to be kept."""
 FILE_BYTES_MAX: Final = 8 << 20
-"""A longer file is written anew, with the newest events of each query."""
+"""A longer file is rewritten, with the newest events of each query."""
 
 
 class ProgressListener(StreamingQueryListener):
@@ -153,7 +153,7 @@ class ProgressListener(StreamingQueryListener):
                 self._guarded(partial(self._keep, events))
 
     def _add_status(self, events: list[dict[str, Any]], query_id: str, run_id: str) -> None:
-        """Add the status of a run; nothing if it is none of this session, or has just ended."""
+        """Add the status of a run; nothing if it is not in this session, or has just ended."""
         query = None if self._session is None else self._session.streams.get(query_id)
         if query is None or str(query.runId) != run_id:
             return

@@ -54,7 +54,7 @@ class Driver(enum.StrEnum):
     ALIVE = "alive"
     ENDED = "ended"
     GONE = "gone"
-    """Its process is none any more, or it is silent though it reported regularly, and nothing else writes."""
+    """Its process has ended, or it is silent though it reported regularly, and nothing else writes."""
     UNKNOWN = "unknown"
 
 

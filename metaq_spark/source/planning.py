@@ -8,7 +8,7 @@ not listed by the brokers                    stays where it is: brokers go away 
 met for the first time                       noted where ``appeared.py`` says: what it holds from there on was written
                                              after the query began. Read from the next batch on, which keeps a batch's
                                              ranges a matter of its two offsets alone
-another incarnation than before              data loss; if that is accepted, noted anew like one met for the first time
+another incarnation than before              data loss; if that is accepted, noted like one met for the first time
 ends before the offset to read next          stays, as during a failover, until that is overdue: then data loss, and if
                                              that is accepted it goes on at that end
 begins behind the offset to read next         data loss; if that is accepted, read from its start

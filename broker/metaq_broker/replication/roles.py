@@ -212,7 +212,7 @@ class Replication:
         """Make a slave a master, permanently; ``force``: without checking whether its master is running.
 
         Raises:
-            PromotionRefused: It is no slave, its master is running or is not known, or the disk refuses.
+            PromotionRefused: It is not a slave, its master is running or is not known, or the disk refuses.
         """
         role = self.role
         if not isinstance(role, SlaveConfig | GregorConfig):

@@ -38,7 +38,7 @@ class KeptKeyValues(KeyValues):
                 self._state.put(KEY, KVConfig(config_table=self._table).to_json(), is_of_clients=True)
 
     async def close(self) -> None:
-        """Leave what is not durable yet to the state, which is closed afterwards, and answer nobody any more."""
+        """Leave what is not durable yet to the state, which is closed afterwards, and answer no more requests."""
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.cancel()

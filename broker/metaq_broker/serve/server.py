@@ -127,7 +127,7 @@ class Server:
         self._close_sockets()
 
     def abort(self) -> None:
-        """Accept nobody any more, and close all connections at once, without the replies that wait."""
+        """Accept no more connections, and close all connections at once, without the replies that wait."""
         acceptors, self._acceptors = self._acceptors, []
         for acceptor in acceptors:
             acceptor.stop()

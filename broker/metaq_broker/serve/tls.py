@@ -47,7 +47,7 @@ def server_context(system: TlsKeys) -> ssl.SSLContext | None:
     """Return the TLS context of connections, ``None`` without TLS. TLS 1.2 is the minimum.
 
     Raises:
-        ConfigError: A file cannot be read, is no PEM file, or they do not belong together.
+        ConfigError: A file cannot be read, is not a PEM file, or they do not belong together.
     """
     if not system.tls_cert_file:
         return None

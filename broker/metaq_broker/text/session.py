@@ -187,7 +187,7 @@ class TextSession:
     def _dispatch(self, command: object, refusal: str | None) -> bool:
         """Carry out a command other than a plain put; return whether to continue.
 
-        ``refusal``: why this member of a pair serves no clients; ``None`` if it does, or is no member of one.
+        ``refusal``: why this member of a pair serves no clients; ``None`` if it does, or is not in a pair.
         """
         if isinstance(command, Quit):
             self.finished = True

@@ -88,7 +88,7 @@ def file_name(start: int) -> str:
 
 
 def start_of(name: str) -> int | None:
-    """Return the LSN in a file's name; ``None`` if it is no journal file."""
+    """Return the LSN in a file's name; ``None`` if it is not a journal file."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 

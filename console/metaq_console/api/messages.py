@@ -58,7 +58,7 @@ class MessageBody:
         """Return the message.
 
         Raises:
-            RequestFailed: The body has two values, or Base64 that is none.
+            RequestFailed: The body has two values, or invalid Base64.
         """
         return NewMessage(
             data=self._data(where),

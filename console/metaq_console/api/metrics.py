@@ -1,4 +1,4 @@
-"""``GET /metrics``: what the sampler knows of consumer groups, for Prometheus.
+"""``GET /metrics``: what the sampler has recorded about consumer groups, for Prometheus.
 
 Brokers count messages and bytes, but do not know how far a group is behind: the sampler asks for its offsets. Names
 follow OpenTelemetry's conventions for messaging, with underscores: ``messaging.consumer.group.name`` and so on.

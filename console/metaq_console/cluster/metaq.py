@@ -307,7 +307,7 @@ NO_GROUPS: Final = "not_supported_by_cluster"
 
 @contextmanager
 def _needs_groups() -> Iterator[None]:
-    """Brokers that keep no groups are no fault of the request."""
+    """Answer 409 where brokers keep no groups."""
     try:
         yield
     except ValueError as error:

@@ -30,9 +30,9 @@ WAITING_MAX: Final = 200
 SHARED_MAX: Final = 500
 """Answers that are kept."""
 SLOW_S: Final = 0.1
-"""A question that took longer is slow: nobody waits for its next answer while the last one is not too old."""
+"""A question that took longer is slow: its last answer is returned at once while the next one is on its way."""
 STALE_S: Final = 10.0
-"""For how long an answer to a slow question serves beyond its time, while the next one is on its way."""
+"""For how long an answer to a slow question is returned beyond its time, while the next one is on its way."""
 
 
 @dataclass(slots=True, eq=False)
@@ -122,7 +122,7 @@ class Questions:
         return result
 
     def _drop_old(self, now_s: float) -> None:
-        """Drop answers that serve nobody any more: one with messages may have megabytes."""
+        """Drop answers that are out of date: one with messages may have megabytes."""
         settled = [(key, one) for key, one in self._shared.items() if one.fresh_until_s is not None]
         for key, one in settled:
             if one.stale_until_s <= now_s and one.next is None:
@@ -143,7 +143,7 @@ class Questions:
         return asked
 
     def forget(self) -> None:
-        """Forget all answers, because something was changed: who asks from now on must see it."""
+        """Forget all answers, because something was changed, which later questions must see."""
         self._shared.clear()
 
     async def _take_slot(self, what: str, within_s: float) -> None:

@@ -112,7 +112,7 @@ class Sampler:
         chosen = dict.fromkeys([*watched, *names[:GROUPS_MAX]])
         largest: dict[str, LagRow] = {}
         found = [await self._sample_group(name) for name in list(chosen)[:GROUPS_MAX]]
-        self._cluster.require_all()  # a lag without a part of it is none
+        self._cluster.require_all()  # a part of a lag would be wrong
         self.groups, self.groups_at_ms = tuple(one for one in found if one is not None), wall_clock_ms()
         for row in (row for sample in self.groups for row in sample.lags):
             if row.topic not in largest or row.lag > largest[row.topic].lag:

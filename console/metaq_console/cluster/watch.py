@@ -132,7 +132,7 @@ class ServerWatch:
 
 
 def begin(work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
-    """Return a task whose error is no complaint of asyncio if nobody waits for it any more."""
+    """Return a task whose error asyncio does not log if nobody waits for it any more."""
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task

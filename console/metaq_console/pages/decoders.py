@@ -178,7 +178,7 @@ def _auto(value: bytes, is_cut: bool) -> tuple[str, str]:
 
 
 def _is_readable(text: str) -> bool:
-    """Whether most characters have a glyph: bytes that are no text decode to controls and rare characters."""
+    """Whether most characters have a glyph: bytes that are not text decode to controls and rare characters."""
     beginning = text[:4096]
     unseen = sum(one not in _SIGNS and one != "\r" and unicodedata.category(one) in _UNSEEN for one in beginning)
     return unseen * 10 <= len(beginning)

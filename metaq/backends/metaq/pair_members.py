@@ -98,7 +98,7 @@ class PairMembers:
         return server not in self._alone and (is_one_of_several or bool(self._registries))
 
     def current(self, address: Address) -> Address:
-        """Return the last known master of the pair of ``address``; ``address`` if none is known. Asks nobody."""
+        """Return the last known master of the pair of ``address``; ``address`` if none is known. Asks no server."""
         server = self._servers.get(address)
         master = None if server is None else self._masters.get(server)
         return address if master is None or master.server == server else self._names[master.server]
@@ -126,7 +126,7 @@ class PairMembers:
             self._alone |= {server}
 
     def note_facts(self, address: Address, facts: PairFacts) -> None:
-        """Record what the member at ``address`` says. A master of an older epoch than a known one is none."""
+        """Record what the member at ``address`` says. A master of an older epoch than a known one does not count."""
         self.note(address, facts.other)
         server = self._server(address)
         known = self._masters.get(server)

@@ -90,7 +90,7 @@ def reply_properties(request: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Return the topic of the reply to a request, and the properties that name the request.
 
     Raises:
-        ValueError: The message with the properties ``request`` is no request.
+        ValueError: The message with the properties ``request`` is not a request.
     """
     for name in (CORRELATION_ID, REPLY_TO_CLIENT, CLUSTER):
         if not request.get(name):

@@ -1,9 +1,9 @@
 """One connection to one server, for one thread at a time. Responses are matched to requests by opaque.
 
-A server answers in any order, from its thread pools. It may also send requests; a client that is no member of a group
-has nothing to answer, so it replies that the request is not supported. After an error in the middle of an exchange the
-session is closed and stays closed. A refusal is an ordinary response and closes nothing, except the server's
-announcement that it is shutting down (``GO_AWAY``).
+A server answers in any order, from its thread pools. It may also send requests; a client that is not a member of a
+group has nothing to answer, so it replies that the request is not supported. After an error in the middle of an
+exchange the session is closed and stays closed. A refusal is an ordinary response and closes nothing, except the
+server's announcement that it is shutting down (``GO_AWAY``).
 """
 
 from __future__ import annotations

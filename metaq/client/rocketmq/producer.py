@@ -313,7 +313,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         The brokers of the cluster are tried in turn, first the one that has the request.
 
         Raises:
-            ValueError, TypeError: The message is no request, or the reply cannot be sent as it is.
+            ValueError, TypeError: The message is not a request, or the reply cannot be sent as it is.
             SendFailed: No broker could pass it on: the producer is gone, or not connected to any of them.
         """
         self.submissions.check_open()

@@ -142,7 +142,7 @@ class Mirror:
     def _is_same(self) -> bool:
         """Check that the source holds the messages that were copied last, unless no broker was restarted since.
 
-        Where it does not, what was read and not written is forgotten, and the topic's browser begins anew.
+        Where it does not, what was read and not written is forgotten, and the topic's browser begins again.
         """
         if self._source.cluster.connections == self._compared_at:
             return True

@@ -84,7 +84,7 @@ def _fetched(asked: Sequence[RangePartition], sessions: RetryingSessions) -> dic
         answers = iter(zip(commands, call_all(session, commands), strict=True))
         for part in asked:
             run = _run(session, *next(answers))
-            # A broker without the extension answers with an offset instead, which is no incarnation either.
+            # A broker without the extension answers with an offset instead, which is not an incarnation either.
             same = part.incarnation is None or getattr(next(answers)[1], "text", None) == part.incarnation
             if run is not None and same:
                 found[part] = run

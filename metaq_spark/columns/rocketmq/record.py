@@ -48,7 +48,7 @@ def read_record(data: bytes, at: int) -> RecordParts:
     """The record at a position.
 
     Raises:
-        Unusable: It is cut, its lengths contradict each other, or its magic is none of a record.
+        Unusable: It is cut, its lengths contradict each other, or its magic is not a record's.
     """
     left = len(data) - at
     own_offset = int.from_bytes(data[at + 20 : at + 28], signed=True) if left >= 28 else -1

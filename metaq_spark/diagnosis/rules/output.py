@@ -14,7 +14,7 @@ from metaq_spark.diagnosis.verdict import Number, QueryVerdict
 STANDING: Final = 5
 """Triggers with rows and the same watermark that are needed to say that it stands."""
 FUTURE_S: Final = 3600.0
-"""An event so far in the future is none of a clock that is a little fast."""
+"""An event so far in the future is not explained by a clock that is a little fast."""
 _EPOCH_MS: Final = 0
 
 _FLOWS: Final = frozenset(

@@ -27,7 +27,7 @@ from metaq_spark.lag.unread import LagStatus, PartitionLag
 from metaq_spark.offsets import unit_of
 
 TRIGGERS_MIN: Final = 3
-"""Triggers without a row that are needed to say that none comes."""
+"""Triggers without a row after which a query counts as reading nothing."""
 
 
 def idle(situation: Situation) -> RuleMatch:

@@ -50,7 +50,7 @@ def is_out_of_files(error: OSError) -> bool:
 
 
 class PartitionRefused(MetaqError):
-    """The files in ``directory`` are no partition; ``reason`` names the ones that do not fit."""
+    """The files in ``directory`` are not a partition; ``reason`` names the ones that do not fit."""
 
     def __init__(self, directory: Path, reason: str) -> None:
         self.directory, self.reason = directory, reason

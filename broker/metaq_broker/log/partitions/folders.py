@@ -1,8 +1,8 @@
 """Folders of partitions: names, removal, renaming.
 
 The name is ``TOPIC-INDEX``, split at the last dash. A crash never leaves a half-deleted partition: a folder is first
-renamed atomically to ``TOPIC-INDEX.being-deleted``, which is no partition. The rest of such folders is removed at the
-next start.
+renamed atomically to ``TOPIC-INDEX.being-deleted``, which is not a partition. The rest of such folders is removed at
+the next start.
 
 Source: docs/administration.md, "Partitions".
 """

@@ -437,7 +437,7 @@ class PartitionLog:
         """Yield the durable, intact frames from the frame boundary ``offset`` on (blocking).
 
         Raises:
-            CorruptFrame: Newly found damage, or ``offset`` is no frame boundary.
+            CorruptFrame: Newly found damage, or ``offset`` is not a frame boundary.
         """
         return reads.scan(self.read, offset, self.directory.name)
 

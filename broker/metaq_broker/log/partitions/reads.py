@@ -62,7 +62,7 @@ def scan(read: Callable[[int, int], Slice | ReadAtEnd | ReadMoved], offset: int,
     ``read`` is ``PartitionLog.read``, ``where`` its name for errors.
 
     Raises:
-        CorruptFrame: Newly found damage, or ``offset`` is no frame boundary.
+        CorruptFrame: Newly found damage, or ``offset`` is not a frame boundary.
     """
     bytes_max = SCAN_BYTES
     while not isinstance(found := read(offset, bytes_max), ReadAtEnd):

@@ -283,7 +283,7 @@ class Timetable:
         """Keep exactly these schedules. Known schedules keep their next times.
 
         Raises:
-            ValueError: A text is no schedule.
+            ValueError: A text is not a schedule.
         """
         kept = {}
         for text in texts:

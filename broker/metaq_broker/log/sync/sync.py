@@ -63,7 +63,7 @@ class SyncJob:
 
         Raises:
             OSError: The bytes up to ``end`` must not be acknowledged, now or later. An index or an incarnation that
-                fails is no error.
+                fails is not an error.
         """
         try:
             for target in self.targets:

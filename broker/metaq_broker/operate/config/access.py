@@ -83,7 +83,7 @@ def check_allow_lists(
     """Refuse allow lists where no client shows a certificate.
 
     Raises:
-        ConfigError: There is a list and ``client_auth`` is none.
+        ConfigError: There is a list, but ``client_auth`` is ``none``.
     """
     for name, allowed in (("allowPublish", publish), ("allowSubscribe", subscribe)):
         if allowed and client_auth == "none":

@@ -175,7 +175,7 @@ def data_path_in(path: Path | str) -> Path:
     """Return the data folder that a configuration file names, even if other keys of the file are wrong.
 
     Raises:
-        ConfigError: The file cannot be read, or is no configuration file.
+        ConfigError: The file cannot be read, or is not a configuration file.
     """
     return data_path_of(read_file(path), str(path))
 

@@ -62,7 +62,7 @@ def follow_topics(master_text: bytes, own_text: bytes, master_source: str, own_s
     effect at a reload.
 
     Raises:
-        ConfigError: One of the texts, or the result, is no valid configuration; or their broker ids differ.
+        ConfigError: One of the texts, or the result, is not a valid configuration; or their broker ids differ.
     """
     master, own = parse(master_text, master_source), parse(own_text, own_source)
     ids = master.system.broker_id, own.system.broker_id

@@ -54,7 +54,7 @@ def parse_ini(raw: bytes, source: str) -> list[Section]:
     """Return the sections of ``raw`` in file order; ``source`` names the file in errors.
 
     Raises:
-        ConfigError: A line is no comment, section or ``key=value``; a section or key given twice; a key before the
+        ConfigError: A line is not a comment, section or ``key=value``; a section or key given twice; a key before the
             first section.
     """
     sections: dict[str, Section] = {}

@@ -23,7 +23,7 @@ from metaq_broker.operate.config.values import boolean, number, plain
 SLAVE, SAMSA, GREGOR, PAIR = "slave", "samsa", "gregor", "pair"
 
 NO_SLAVE: Final = -1
-"""The slaveId in MetaQ's sample configuration; it means that this broker is no slave."""
+"""The slaveId in MetaQ's sample configuration; it means that this broker is not a slave."""
 
 
 PLUGINS: Final = {"metaslave": SLAVE, "samsa": SAMSA, "gregor": GREGOR}

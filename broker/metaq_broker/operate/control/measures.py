@@ -101,7 +101,7 @@ class ScrapeValues:
         return slave.states() if slave is not None else []
 
     def pair(self, value: Callable[[PairReplication], float]) -> float | None:
-        """Return a figure of a member of a pair; ``None`` if this broker is none."""
+        """Return a figure of a member of a pair; ``None`` if this broker is not in a pair."""
         found = self.parts.replication
         return value(found) if isinstance(found, PairReplication) else None
 

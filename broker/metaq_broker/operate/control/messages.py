@@ -65,7 +65,7 @@ def decode_request(line: bytes) -> ControlRequest:
     """Parse the line of a request.
 
     Raises:
-        CommandRefused: It is no request.
+        CommandRefused: It is not a request.
     """
     document = _document(line)
     command, arguments = document.get("command"), document.get("arguments", {})
@@ -86,7 +86,7 @@ def decode_reply(line: bytes) -> dict[str, Any]:
     """Return the result in a reply.
 
     Raises:
-        CommandRefused: The reply is an error, or it is no reply.
+        CommandRefused: The reply is an error, or it is not a reply.
     """
     document = _document(line)
     error, result = document.get("error"), document.get("result")
@@ -98,7 +98,7 @@ def decode_reply(line: bytes) -> dict[str, Any]:
 
 
 def _line(document: Mapping[str, Any]) -> bytes:
-    # Topic names from disk may have bytes that are no UTF-8; they are escaped.
+    # Topic names from disk may have bytes that are not UTF-8; they are escaped.
     return json.dumps(document, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
 
 
@@ -160,7 +160,7 @@ class Arguments:
         """Take ``first`` and ``last`` (missing: the same) and return the partition indexes from one to the other.
 
         Raises:
-            CommandRefused: They are no range, or have too many partitions.
+            CommandRefused: They are not a range, or are too many partitions.
         """
         first = self.number("first", 0)
         last = self.number("last", 0) if self._left.get("last") is not None else first

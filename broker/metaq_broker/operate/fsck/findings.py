@@ -31,7 +31,7 @@ class IndexState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """Bytes at the end, from ``offset`` on, that are no complete message."""
+    """Bytes at the end, from ``offset`` on, that are not a complete message."""
 
     offset: int
     bytes: int
@@ -135,7 +135,7 @@ class _FileOfRecords:
 
 @dataclass(slots=True)
 class JournalFindings(_FileOfRecords):
-    """The transaction journal. ``torn_bytes`` at its end are no complete record; ``fault`` says why it cannot be used.
+    """The transaction journal. ``torn_bytes`` at its end are not a whole record; ``fault`` says why it cannot be used.
 
     ``run_unknown`` says why it is not known whether it belongs to the data folder.
     """
@@ -156,7 +156,7 @@ class JournalFindings(_FileOfRecords):
 
 @dataclass(slots=True)
 class StateFindings(_FileOfRecords):
-    """The state file of a folder. ``torn_bytes`` at its end are no complete record; ``fault`` says how it is damaged.
+    """The state file of a folder. ``torn_bytes`` at its end are not a whole record; ``fault`` says how it is damaged.
 
     ``kept`` is the file to which a repair moved the damaged one. Sizes and counts are those after a repair.
     """
@@ -195,7 +195,7 @@ class MemberFindings:
 
 @dataclass(slots=True)
 class FolderFindings:
-    """One data folder. ``owner``: the process that has locked it. ``left_alone``: folders that are no partitions.
+    """One data folder. ``owner``: the process that has locked it. ``left_alone``: folders that are not partitions.
 
     ``missing``: partitions that had durable bytes and whose folders are missing. ``losses``: data losses that starts
     and repairs have found and no operator has acknowledged. ``state``: its state file, if it has one.

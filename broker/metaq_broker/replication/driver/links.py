@@ -41,7 +41,7 @@ class LinkTimes:
 
 
 OpenLink = Callable[[Address, LinkTimes, OnMessage, OnLost], Awaitable[OutgoingLink]]
-"""Connects to the other member. Raises ``PeerLost``, or ``PeerRefused`` if it is no member of a pair."""
+"""Connects to the other member. Raises ``PeerLost``, or ``PeerRefused`` if it is not a member of a pair."""
 
 
 class IncomingLink(Protocol):

@@ -166,7 +166,7 @@ class PairReplication:
         return self.role.other, len(self._started.member.in_sync) > 1
 
     async def slave_was_tried(self) -> None:
-        """Return at once: a member serves nobody before it was elected."""
+        """Return at once: a member serves no clients before it is elected."""
 
     def follow_config(self, reloader: Reloader) -> None:
         """Do nothing: members of a pair have the same files."""

@@ -30,7 +30,7 @@ _KINDS: Final[dict[str, type]] = {kind.__name__: kind for kind in get_args(PairM
 
 
 class MessageUnreadable(ValueError):
-    """Bytes of another member are no message; the text says why."""
+    """Bytes of another member are not a message; the text says why."""
 
 
 def encode_message(message: PairMessage) -> list[Buffer]:
@@ -52,7 +52,7 @@ def decode_message(content: Buffer) -> PairMessage:
     """Parse the bytes of a message. The bytes of a run are a view of them.
 
     Raises:
-        MessageUnreadable: They are none, or of a kind that this version does not know.
+        MessageUnreadable: They are not a message, or of a kind that this version does not know.
     """
     front = bytes(content[:_FRONT_BYTES])
     line, line_end, _ = (front if b"\n" in front else bytes(content)).partition(b"\n")

@@ -109,7 +109,7 @@ class CloseLink:
 
 @dataclass(frozen=True, slots=True)
 class StorePromise:
-    """Store both in the member's file: it follows nobody below epoch ``promised``, and knows a master of ``seen``."""
+    """Store in the member's file: it follows no leader below epoch ``promised``, and knows a master of ``seen``."""
 
     number: int
     promised: int

@@ -44,7 +44,7 @@ class Following:
         self._outbox.send(link, welcome)
 
     def stop(self) -> None:
-        """Follow nobody. What the disk still has to finish is not acknowledged."""
+        """Follow no leader. What the disk still has to finish is not acknowledged."""
         self.link = None
 
     def disk_done(self, number: int) -> None:
@@ -70,7 +70,7 @@ class Following:
         self._cut({name: None for name in message.names if name in self._logs})
 
     def write(self, message: StreamRun) -> None:
-        """Write a run that continues the copy; any other one ends the connection, and the copies are compared anew."""
+        """Write a run that continues the copy; any other one ends the connection, and the copies are compared again."""
         log = self._logs.get(message.stream)
         if log is None or message.offset != log.written or message.end < message.offset:
             expected = "no such stream" if log is None else f"expected {log.written}"

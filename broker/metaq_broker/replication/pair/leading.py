@@ -42,7 +42,7 @@ class _Copy:
     """Another member, on one link: what it has durably, and what was sent, by stream.
 
     ``asked``: the incarnations in each ``BeginStreams`` without an answer; ``begun`` once the first one is answered.
-    ``has_stored``: its disk works; ``is_awaited``: it lacked little at some time; ``knows_ends``: it was told all ends.
+    ``has_stored``: its disk works; ``is_awaited``: it lacked little at some time; ``knows_ends``: it got all ends.
     """
 
     link: int
@@ -235,7 +235,7 @@ class Leading:
         self._outbox.send(link, BeginStreams(self.epoch, starts, complete=True))
 
     def begun(self, link: int, message: StreamsBegun) -> None:
-        """Take the ends of a member's copies, but for streams that were deleted and created anew meanwhile."""
+        """Take the ends of a member's copies, except of streams that were deleted and created again meanwhile."""
         copy = self._links.get(link)
         if copy is None or message.epoch != self.epoch or not copy.asked:
             return

@@ -43,7 +43,7 @@ class PairHello:
 
 @dataclass(frozen=True, slots=True)
 class PairRefused:
-    """The member follows nobody below epoch ``promised``."""
+    """The member follows no leader below epoch ``promised``."""
 
     promised: int
 

@@ -62,7 +62,7 @@ class PairRecord:
         """Decode and check.
 
         Raises:
-            PairRecordInvalid: It is no record, of a later format, or contradicts itself.
+            PairRecordInvalid: It is not a record, is of a later format, or contradicts itself.
         """
         try:
             fields = json.loads(text)

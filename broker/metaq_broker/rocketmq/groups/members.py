@@ -190,7 +190,7 @@ class Members:
         self._in_group(identity.connection, 1, group)
 
     def consumer_left(self, connection: Hashable, group: str, *, notify: bool = True) -> None:
-        """Remove a client from a consumer group; the others are notified even if it was no member."""
+        """Remove a client from a consumer group; the others are notified even if it was not a member."""
         self._remove_consumer(connection, group)
         if notify and group in self._consumers:
             self._changed(group)

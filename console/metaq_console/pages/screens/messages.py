@@ -109,7 +109,7 @@ class Cursor:
         """Return the cursor of an address.
 
         Raises:
-            RequestFailed: It is none.
+            RequestFailed: It is not one.
         """
         try:
             plain = zlib.decompressobj().decompress(base64.urlsafe_b64decode(text.encode()), CURSOR_BYTES_MAX)

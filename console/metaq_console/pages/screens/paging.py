@@ -41,7 +41,7 @@ class Order:
 
 
 def page_number(visit: Visit) -> int:
-    """Return the number of the page that is asked for; the first one if it is none."""
+    """Return the number of the page that is asked for; the first one if it is not a number."""
     given = visit.given("page", "1")
     is_number = given.isdecimal() and given.isascii()
     return max(1, min(int(given[:8]), 1_000_000)) if is_number else 1

@@ -7,7 +7,7 @@ from typing import Any, Final
 from metaq_console.cluster.history import History, SeriesKey
 
 POINTS_MAX: Final = 240
-"""Points of a plot: more than there are pixels helps nobody."""
+"""Limit of points of a plot; more could not be seen."""
 
 Plot = dict[str, Any]
 

@@ -92,7 +92,7 @@ def _stats(session: Session, item: str, sessions: RetryingSessions) -> str:
 
 
 def _master_of(address: Address, sessions: RetryingSessions) -> Address:
-    """Return where the master of the pair of ``address`` is, or ``address`` if it is no member of a pair.
+    """Return where the master of the pair of ``address`` is, or ``address`` if it is not in a pair.
 
     Raises:
         NotPairMaster: The pair has no master, even after retries.
