@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 CHUNK_BYTES: Final = 1 << 20
-"""Most bytes of input that are sent, and waited for, at a time."""
+"""Limit on bytes of input that are sent, and waited for, at a time."""
 MESSAGE_BYTES_MAX: Final = 64 << 20
-"""Most bytes of a line, or of a file that is one message. No broker accepts as many."""
+"""Limit on bytes of a line, or of a file that is one message. No broker accepts as many."""
 
 STDIN: Final = "-"
 _READ_BYTES: Final = 64 << 10

@@ -29,7 +29,7 @@ server's time at most, however many clients ask it.
 FRESH_S_MAX: Final = 30.0
 """Longest time for which an answer is kept because of ``FRESH_SHARE``."""
 LOOKED_UP_MAX: Final = 200
-"""Limit of partitions that are looked up one by one: beyond it, one answer about all partitions costs less."""
+"""Limit on partitions that are looked up one by one: beyond it, one answer about all partitions costs less."""
 
 _T = TypeVar("_T")
 

@@ -22,7 +22,7 @@ _PRODUCT = re.compile(r"\d+(?:\s*\*\s*\d+)*")
 _TOPIC_SECTION = "topic="
 
 SETTINGS_KEPT: Final = 64
-"""Most parsed answers to ``stats config`` that are cached: about one per broker."""
+"""Limit on parsed answers to ``stats config`` that are cached: about one per broker."""
 
 
 @dataclass(frozen=True, slots=True)

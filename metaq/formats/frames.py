@@ -257,7 +257,7 @@ class PassedFrames(NamedTuple):
 
 
 PASSED_MAX: Final = 1024
-"""Most frames that ``search`` steps over before it says so."""
+"""Limit on frames that ``search`` steps over before it says so."""
 
 
 def search(

@@ -27,7 +27,7 @@ from metaq.formats.stored_form import HEAD_BYTES_MIN, SEPARATOR, STORED_FORM, fi
 from metaq.model import Buffer
 
 TAG_BYTES_MAX: Final = 32_000
-"""Most bytes of a MetaQ message's attribute that become the tag: properties have a limit."""
+"""Limit on bytes of a MetaQ message's attribute that become the tag: properties have a limit."""
 
 FRAME_BYTES: Final = 2048
 """Assumed size of a frame, until one was read."""

@@ -29,7 +29,7 @@ PROBE_S: Final = 0.4
 """Timeout of the attempt with one protocol, in seconds."""
 
 IDENTIFY_S: Final = 4 * 2 * PROBE_S
-"""Most seconds that ``identify`` takes: four connections, each with an answer."""
+"""Longest time in seconds that ``identify`` takes: four connections, each with an answer."""
 
 _LINE: Final = b"version 0\r\n\r\n"
 _HTTP_REQUEST: Final = b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"

@@ -35,7 +35,7 @@ _LOG: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RECEIVE_BYTES: Final = 1 << 18
-"""Most bytes received at once."""
+"""Limit on bytes received at once."""
 
 Event = ReceivedResponse[T] | ReceivedRequest | Expired[T]
 

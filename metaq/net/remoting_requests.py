@@ -25,7 +25,7 @@ Processor = Callable[[Address, RemotingCommand], RemotingCommand | None]
 """Handles a request of the server at an address."""
 
 WAITING_MAX: Final = 1024
-"""Most requests of servers that wait for an executor or are running, in total."""
+"""Limit on requests of servers that wait for an executor or are running, in total."""
 
 COMMON_THREADS: Final = 4
 """Threads of the shared executor, created with the first request."""

@@ -28,7 +28,7 @@ from metaq_spark.columns.row_layout import RowLayout, message_layout
 from metaq_spark.columns.text import text_of
 
 ROWS_MAX: Final = 32768
-"""Most rows of a batch."""
+"""Limit on rows of a batch."""
 
 BYTES_MAX: Final = 4 << 20
 """Payload bytes of a batch; a single larger message becomes a separate batch."""

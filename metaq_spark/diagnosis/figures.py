@@ -11,7 +11,7 @@ from metaq_spark.diagnosis.situation import Situation
 from metaq_spark.lag.unread import PartitionLag
 
 PARTITIONS_MAX: Final = 10_000
-"""Most partitions that are listed."""
+"""Limit on partitions that are listed."""
 
 
 def figures(situation: Situation) -> dict[str, Any]:

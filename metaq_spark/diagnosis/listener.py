@@ -47,7 +47,7 @@ STATUS_S: Final = 5.0
 FIRST_LOOK_S: Final = 0.2
 """Seconds from the first event to the first look: a short run ends before the second."""
 WAITING_MAX: Final = 500
-"""Most events that wait to be written or posted; the oldest are dropped."""
+"""Limit on events that wait to be written or posted; the oldest are dropped."""
 POST_S: Final = 5.0
 EXIT_S: Final = 2.0
 """Seconds that the end of a program waits for its queries' ends to be reported, and for them to be kept."""

@@ -34,13 +34,13 @@ KEPT: Final[Mapping[str, int]] = {"started": 20, "progress": 100, "idle": 5, "st
 """How many of the newest events of each kind are kept of a query."""
 
 TEXT_BYTES_MAX: Final = 16 << 20
-"""Most bytes that are read of a file, from its end, or of an answer."""
+"""Limit on bytes that are read of a file, from its end, or of an answer."""
 
 EVENTS_MAX: Final = 500
 EVENTS_BYTES_MAX: Final = 4 << 20
-"""Most bytes of JSON that a log keeps of a query: a report names each partition several times."""
+"""Limit on bytes of JSON that a log keeps of a query: a report names each partition several times."""
 QUERIES_MAX: Final = 1000
-"""Most queries that a log keeps; the one that was silent for longest goes first."""
+"""Limit on queries that a log keeps; the one that was silent for longest goes first."""
 
 URL: Final = re.compile(r"https?://", re.IGNORECASE)
 _LOGGED: Final = re.compile(r"Streaming query made progress: ")

@@ -14,7 +14,7 @@ from metaq_spark.diagnosis.evidence import UiEvidence
 from metaq_spark.diagnosis.progress import EventsUnreadable, within
 
 STAGES_MAX: Final = 20
-"""Most active stages whose tasks are looked at."""
+"""Limit on active stages whose tasks are looked at."""
 ANSWER_BYTES_MAX: Final = 16 << 20
 
 

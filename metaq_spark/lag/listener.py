@@ -48,7 +48,7 @@ REFRESH_S: Final = 15.0
 EXIT_S: Final = 2.0
 """Seconds that the end of a program waits for its queries' ends to be reported, and then for their last lags."""
 _STOPPED_MAX: Final = 1000
-"""Most stopped runs that are remembered, so that a look-up in progress does not restore their gauges."""
+"""Limit on stopped runs that are remembered, so that a look-up in progress does not restore their gauges."""
 
 
 class MetaQLagListener(StreamingQueryListener):

@@ -23,7 +23,7 @@ from metaq_spark.sink.backend import Sink, TaskDelivery, WriteTask
 from metaq_spark.sink.routing import Router
 
 OPEN_BYTES_MAX: Final = 8 << 20
-"""Most bytes of a task's open blocks between two record batches."""
+"""Limit on bytes of a task's open blocks between two record batches."""
 
 OPEN_S_MAX: Final = 1.0
 """Greatest age of an open block after a record batch, in seconds: Spark may let the task wait long for the next one."""

@@ -23,7 +23,7 @@ from metaq_spark.source.backend import Boundaries, Cuts, MessageCounts, Position
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Most bytes and most messages of a micro-batch; ``None`` = any number. If both are given, both apply."""
+    """Limits on the bytes and messages of a micro-batch; ``None`` = any number. If both are given, both apply."""
 
     bytes_max: int | None = None
     messages_max: int | None = None

@@ -35,13 +35,13 @@ PAUSE_PER_LOOKUP: Final = 20
 """The pause after a look-up, in multiples of the time that it took."""
 
 PAUSE_S_MAX: Final = 0.1
-"""Limit of this pause, in seconds; ``offsetPollMs`` if that is more."""
+"""Limit on this pause, in seconds; ``offsetPollMs`` if that is more."""
 
 REST_PER_ANSWER: Final = 60
 """The delay of an answer without new data, in multiples of the processor time of an answer."""
 
 REST_S_MAX: Final = 0.5
-"""Limit of this delay, in seconds."""
+"""Limit on this delay, in seconds."""
 
 REST_S_MIN: Final = 0.1
 """Shorter delays are left out, in seconds."""

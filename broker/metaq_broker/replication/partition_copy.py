@@ -15,7 +15,7 @@ from metaq_broker.replication.local import CopyRefused, LocalPartitions, append_
 from metaq_broker.replication.peer import Declined, PartitionKey, Peer, StoredRange
 
 FETCH_BYTES_MAX: Final = 1 << 20
-"""Limit of bytes in one request."""
+"""Limit on bytes in one request."""
 
 FRAME_BYTES_MAX: Final = 64 << 20
 """Longest frame that is copied: it is kept in memory until it is complete."""

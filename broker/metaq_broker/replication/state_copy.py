@@ -43,7 +43,7 @@ WAIT_S: Final = 10.0
 REQUEST_S_MAX: Final = 30.0
 PART_BYTES: Final = 1 << 20
 STATE_BYTES_MAX: Final = 512 << 20
-"""Limit of the bytes of a master's file."""
+"""Limit on the bytes of a master's file."""
 
 Change = tuple[str, bytes | None]
 """A key and its value; ``None``: it was deleted."""

@@ -25,7 +25,7 @@ BACKLOG: Final = 1024
 """Backlog of the listening socket."""
 
 ACCEPTED_AT_ONCE: Final = 32
-"""Limit of connections that one iteration of the event loop accepts."""
+"""Limit on connections that one iteration of the event loop accepts."""
 
 PAUSE_S: Final = 1.0
 """Seconds without accepting when not even the reserve is left."""

@@ -10,7 +10,7 @@ import mmap
 from typing import Final
 
 KEPT_BYTES_MAX: Final = 16 << 20
-"""Limit of memory that is kept for later blocks."""
+"""Limit on memory that is kept for later blocks."""
 
 _STEP_BYTES: Final = 1 << 18
 """The length of a buffer is a multiple of this, so that one serves all blocks of about one size."""

@@ -41,7 +41,7 @@ CYCLE_S: Final = 0.1
 """Seconds in which all waiting connections of a class are served, if a quantum can be shortened that much."""
 
 CARRIED_S: Final = 0.001
-"""Limit of the work of earlier rounds that counts for this one: a new round costs an iteration of the loop, so it is
+"""Limit on the work of earlier rounds that counts for this one: a new round costs an iteration of the loop, so it is
 not begun for every small piece of work.
 """
 

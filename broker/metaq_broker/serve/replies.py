@@ -41,7 +41,7 @@ class Output(NamedTuple):
 
 
 QUESTIONS_MAX: Final = 64
-"""Limit of waiting questions of one connection. Further ones wait as received bytes."""
+"""Limit on waiting questions of one connection. Further ones wait as received bytes."""
 
 
 def _nobody() -> None:

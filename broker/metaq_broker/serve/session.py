@@ -26,7 +26,7 @@ class Client:
 
 
 class ConnectionLimits(Protocol):
-    """Limits of connections; times in milliseconds. The broker's configuration has these fields."""
+    """Limits on connections; times in milliseconds. The broker's configuration has these fields."""
 
     @property
     def connections_max(self) -> int: ...

@@ -21,7 +21,7 @@ IN: Final[int] = getattr(select, "EPOLLIN", 1)
 OUT: Final[int] = getattr(select, "EPOLLOUT", 4)
 
 EVENTS_MAX: Final = 256
-"""Most sockets that are served before the loop turns to other work."""
+"""Limit on sockets that are served before the loop turns to other work."""
 
 
 class SocketWatch:

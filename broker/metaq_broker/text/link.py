@@ -22,7 +22,7 @@ from metaq.statuses import OK
 from metaq_broker.replication.peer import PeerLost, PeerRefused
 
 REPLY_BYTES_MAX: Final = 64 << 20
-"""Limit of a reply's bytes."""
+"""Limit on a reply's bytes."""
 
 _READ_BYTES: Final = 1 << 18
 

@@ -16,13 +16,13 @@ from metaq.formats.message_types import TYPE_CHARS_MAX
 from metaq.protocols.text.commands import ALL_TYPES
 
 TYPES_MAX: Final = 1000
-"""Most types in one report."""
+"""Limit on types in one report."""
 
 MEMORY_BYTES_MAX: Final = 16 << 20
-"""Limit of what all reports together take, about; the ones that were not used for the longest time go."""
+"""Approximate limit on what all reports together take; the ones that were not used for the longest time go."""
 
 REFUSED_MAX: Final = 1000
-"""Limit of the refused fetches that are remembered; beyond it all are forgotten."""
+"""Limit on the refused fetches that are remembered; beyond it all are forgotten."""
 
 _REPORT_BYTES: Final = 500
 _TYPE_BYTES: Final = 100

@@ -78,7 +78,7 @@ Send = Callable[[Sequence[bytes]], None]
 """Receives the replies of some puts, in order."""
 
 PUTS_MAX: Final = 64
-"""Limit of puts that are carried out together: a millisecond or two. Larger runs would hardly be cheaper per put."""
+"""Limit on puts that are carried out together: a millisecond or two. Larger runs would hardly be cheaper per put."""
 
 NO_FILES: Final = "this broker does not tell where its files are; send a get"
 """Text of the 503 that makes clients of earlier versions, which read the broker's files, use the connection."""

@@ -47,7 +47,7 @@ _HELP: Final = (
 _STATE: Final = re.compile(r"state:([0-9a-f]{16}):([0-9]{1,18}):([0-9]{1,9})")
 TOPIC_RATES: Final = "rates:"
 STATE_BYTES_MAX: Final = 4 << 20
-"""Limit of the bytes of the state file in one reply."""
+"""Limit on the bytes of the state file in one reply."""
 PART_LINES: Final = 500
 """Lines of a body that are made at once: a millisecond or two."""
 _HAS_MESSAGES, _UNKNOWN, _EMPTY = 0, 1, 2

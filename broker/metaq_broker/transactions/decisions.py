@@ -164,7 +164,7 @@ def _key_bytes(keys: Iterable[Xid]) -> int:
 
 
 QUERIES_MAX: Final = 10_000
-"""Limit of ended queries that are remembered; older ones have no running tasks."""
+"""Limit on ended queries that are remembered; older ones have no running tasks."""
 
 
 class EndedQueries:

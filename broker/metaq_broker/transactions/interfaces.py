@@ -136,13 +136,13 @@ class TransactionCounters:
 
 @dataclass(frozen=True, slots=True)
 class TransactionLimits:
-    """Limits of the transactions. All sizes are bytes of frames, header and body."""
+    """Limits on the transactions. All sizes are bytes of frames, header and body."""
 
     open_max: int = 30_000
-    """Limit of unfinished transactions, including prepared ones (``maxTxTimeoutTimerCapacity``)."""
+    """Limit on unfinished transactions, including prepared ones (``maxTxTimeoutTimerCapacity``)."""
 
     transaction_bytes_max: int = 256 * MIB
-    """Limit of one transaction: it is appended in one piece, so it is in memory as a whole while it is committed."""
+    """Limit on one transaction: it is appended in one piece, so it is in memory as a whole while it is committed."""
 
     message_bytes_max: int = 4 * MIB
     """One message body (``maxMessageSize``)."""
@@ -151,7 +151,7 @@ class TransactionLimits:
     """An open transaction with more than this in memory moves its messages to the journal."""
 
     buffered_bytes_max: int = 256 * MIB
-    """Limit of all open transactions together; above it, every put is written to the journal immediately."""
+    """Limit on all open transactions together; above it, every put is written to the journal immediately."""
 
     decision_bytes_max: int = 64 * MIB
-    """Limit of the keys of all remembered decisions."""
+    """Limit on the keys of all remembered decisions."""

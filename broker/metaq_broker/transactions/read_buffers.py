@@ -11,7 +11,7 @@ import threading
 from typing import Final
 
 KEPT_BYTES_MAX: Final = 48 << 20
-"""Limit of kept memory: two branches of the connector, one being appended while the next is read. A branch of 16 MiB
+"""Limit on kept memory: two branches of the connector, one being appended while the next is read. A branch of 16 MiB
 takes up to 22: its last block exceeds the limit, and buffers are rounded up.
 """
 

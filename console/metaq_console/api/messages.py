@@ -22,7 +22,7 @@ from metaq_console.cluster.values import NewMessage, SendResult
 from metaq_console.errors import RequestFailed, disconnected
 
 PUT_MAX: Final = 100
-"""Most messages of one put."""
+"""Limit on messages of one put."""
 PUT_BYTES_MAX: Final = 8 << 20
 """Longest body of a put; a value of 4 MiB fits in as Base64."""
 WITHIN_S: Final = whole("within_s", "most seconds that the request may take", 1, 60, default=10)

@@ -40,7 +40,7 @@ CHECK_S: Final = 1.5
 POLL_S: Final = 0.5
 """How often a client that waits for messages looks for some."""
 COUNT_MAX: Final = 500
-"""Most rows of a page."""
+"""Limit on rows of a page."""
 
 T = TypeVar("T")
 R = TypeVar("R")

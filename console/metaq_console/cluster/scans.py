@@ -21,9 +21,9 @@ from metaq_console.cluster.system import PartitionReader, QueueSystem, ReadStart
 from metaq_console.cluster.values import FoundMessage, PassedMessages
 
 LIMIT_MAX: Final = 1000
-"""Most matches that a scan keeps."""
+"""Limit on matches that a scan keeps."""
 KEPT_BYTES_MAX: Final = 32 << 20
-"""Most bytes of matches that a scan keeps; the first match is kept whatever its size."""
+"""Limit on bytes of matches that a scan keeps; the first match is kept whatever its size."""
 READ_MAX: Final = 100_000_000
 READ_DEFAULT: Final = 100_000
 SECONDS_MAX: Final = 600.0

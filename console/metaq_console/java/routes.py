@@ -26,7 +26,7 @@ from metaq_console.console import Console
 from metaq_console.errors import RequestFailed, failure_of
 
 GET_BYTES_MAX: Final = 8 << 20
-"""Most bytes that are asked of a broker, whatever ``maxsize`` says."""
+"""Limit on bytes that are asked of a broker, whatever ``maxsize`` says."""
 GROUP: Final = "http"
 """The group of requests that name none."""
 _NUMBER: Final = re.compile(r"[-+]?[0-9]{1,19}")

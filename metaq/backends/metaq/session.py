@@ -51,7 +51,7 @@ from metaq.protocols.text.pair import pair_of
 from metaq.statuses import FORBIDDEN, NOT_MASTER
 
 OUTSTANDING_MAX: Final = 256
-"""Most requests of one session that were posted and not yet waited for."""
+"""Limit on requests of one session that were posted and not yet waited for."""
 
 TOGETHER: Final = OUTSTANDING_MAX // 4
 """Requests that are written at once; up to twice as many are in flight."""
@@ -64,7 +64,7 @@ _RECEIVE_BYTES: Final = 64 << 10
 times as much as a short reply.
 """
 _BODY_BYTES_MAX: Final = 1 << 20
-"""Most bytes of a body received at a time. Each receive may wait for the interpreter's lock."""
+"""Limit on bytes of a body received at a time. Each receive may wait for the interpreter's lock."""
 _OWN_BODY_BYTES_MIN: Final = 128 << 10
 """Shortest body that is received into the session's own buffer: one copy when it is complete, and no allocation for
 each piece.

@@ -17,7 +17,7 @@ from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.pulls import QueryMessage, ViewMessageById
 
 FOUND_MAX: Final = 64
-"""Most messages of one response: as many as a Java broker returns for a key."""
+"""Limit on messages of one response: as many as a Java broker returns for a key."""
 
 _NOT_THERE: Final = ("can not find message", "java.lang.IllegalArgumentException: newLimit")
 """Start of a broker's error text if no message begins at the offset; the code is the same as for other failures.

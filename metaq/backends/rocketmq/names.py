@@ -11,7 +11,7 @@ from typing import Final
 from metaq.formats.topic_names import GROUP_PREFIXES, TEMPLATE_TOPIC
 
 PRODUCERS_BYTES_MAX: Final = 255
-"""Limit of a producer group's full name, which needs no topic."""
+"""Limit on a producer group's full name, which needs no topic."""
 
 _SYSTEM_NAMES: Final = frozenset(
     (

@@ -28,14 +28,14 @@ from metaq.protocols.remoting.frames import FrameDecoder, encode, encode_start
 from metaq.protocols.remoting.headers.fields import Response
 
 OUTSTANDING_MAX: Final = 256
-"""Most requests of one session that were posted and not yet waited for."""
+"""Limit on requests of one session that were posted and not yet waited for."""
 
 FRAME_BYTES_MAX: Final = 64 << 20
 """Longest response that is accepted: far above a pull of one message of 4 MiB, below what would exhaust a worker."""
 
 ANSWERED_BYTES_MAX: Final = 256 << 20
-"""Most bytes of all responses that have arrived and were not yet waited for: above 32 pulls of messages of 4 MiB. This
-limits a session's memory, beside one response in transit.
+"""Limit on bytes of all responses that have arrived and were not yet waited for, so on a session's memory, beside one
+response in transit: over 32 pulls of messages of 4 MiB.
 """
 
 _RECEIVE_BYTES: Final = 256 << 10

@@ -14,7 +14,7 @@ from metaq.net.clock import SYSTEM_CLOCK
 Level = Literal["ok", "warn", "fail"]
 
 AT_ONCE: Final = 32
-"""Most checks that run at the same time, each in a thread."""
+"""Limit on checks that run at the same time, each in a thread."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,10 @@ from metaq.net.clock import SYSTEM_CLOCK, wall_clock_ms
 from metaq.net.transport import is_own
 
 STEPS: Final = 6
-"""Most sequential waits of one check: its deadline is this number of timeouts."""
+"""Limit on sequential waits of one check: its deadline is this number of timeouts."""
 
 FAILURES_SHOWN: Final = 5
-"""Most failures that are shown for a broker."""
+"""Limit on failures that are shown for a broker."""
 
 
 class MetaqCheckup:

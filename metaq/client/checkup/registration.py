@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from metaq.discovery.zk_map import RegisteredBroker
 
 NAMES_SHOWN: Final = 10
-"""Most topics named in one line."""
+"""Limit on topics named in one line."""
 
 
 @dataclass(frozen=True, slots=True)

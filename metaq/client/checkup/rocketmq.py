@@ -20,13 +20,13 @@ from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, wall_clock_ms
 
 STEPS: Final = 4
-"""Most sequential waits of one check: its deadline is this number of timeouts."""
+"""Limit on sequential waits of one check: its deadline is this number of timeouts."""
 
 TOPICS_MAX: Final = 1000
-"""Most topics whose routes are checked."""
+"""Limit on topics whose routes are checked."""
 
 ROUTES_SHOWN: Final = 10
-"""Most broken routes that are shown."""
+"""Limit on broken routes that are shown."""
 
 
 class RocketmqCheckup:

@@ -25,7 +25,7 @@ from metaq.model import TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 
 REQUESTS_MAX: Final = 64
-"""Most partitions requested at once: half of the requests that a session allows in flight."""
+"""Limit on partitions requested at once: half of the requests that a session allows in flight."""
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from metaq.model import OffsetRange, Partition, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 
 RANGE_MESSAGES: Final = 10_000
-"""Most offsets of a queue that are read before the broker is asked for the queue's range again."""
+"""Limit on offsets of a queue that are read before the broker is asked for the queue's range again."""
 
 
 class RocketBrowser(TopicBrowser[RocketReceived]):

@@ -23,7 +23,7 @@ Check = Callable[[RocketReceived], Outcome]
 """Returns the outcome of a message's transaction. May be called more than once for a message."""
 
 WAITING_MAX: Final = 1000
-"""Most questions that wait for a thread; others are dropped, and the broker asks again."""
+"""Limit on questions that wait for a thread; others are dropped, and the broker asks again."""
 
 _LOG: Final = logging.getLogger(__name__)
 

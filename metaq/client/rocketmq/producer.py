@@ -44,7 +44,7 @@ REPLY_S_MAX: Final = 86_400.0
 """Longest wait for a reply."""
 
 SUBMITTED_MESSAGES_MAX: Final = 10_000
-"""Most messages that are sent together. The sender splits them into requests by queue."""
+"""Limit on messages that are sent together. The sender splits them into requests by queue."""
 
 Sendable = bytes | str | RocketMessage
 

@@ -40,9 +40,9 @@ from metaq.net.clock import wall_clock_ms
 from metaq.net.retry import RetryPolicy, TimeLimit
 
 BLOCK_BYTES_MAX: Final = 512 << 10
-"""Most bytes of one request; a longer message is sent alone."""
+"""Limit on bytes of one request; a longer message is sent alone."""
 BLOCK_MESSAGES_MAX: Final = 1000
-"""Most messages of one request."""
+"""Limit on messages of one request."""
 
 Codec = Literal["zlib"]
 

@@ -18,9 +18,9 @@ from metaq.model import Partition
 from metaq.net.retry import DEFAULT_POLICY, RetryPolicy
 
 BLOCK_BYTES_MAX: Final = 256 << 10
-"""Most bytes of one request; a longer message is sent alone."""
+"""Limit on bytes of one request; a longer message is sent alone."""
 BLOCK_MESSAGES_MAX: Final = 1000
-"""Most messages of one request."""
+"""Limit on messages of one request."""
 
 Block = MessageBatch[bytes, Sent]
 """Frames of one partition; the batch's ``queue`` is that partition."""

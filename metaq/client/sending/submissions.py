@@ -28,7 +28,7 @@ OnOverflow = Literal["block", "raise"] | Callable[[str, M], object]
 """What ``submit`` does if the window is full: wait, raise, or call a function with topic and message."""
 
 BATCH_BYTES_MAX: Final = 4 << 20
-"""Most bytes that are sent at a time before their acknowledgements are awaited."""
+"""Limit on bytes that are sent at a time before their acknowledgements are awaited."""
 
 WINDOW_BYTES: Final = 16 << 20
 """Default size of the window: submitted bytes that are not acknowledged."""
@@ -45,9 +45,9 @@ _LOG: Final = logging.getLogger(__name__)
 class Submissions(Generic[M, P, S]):
     """The window and its sending thread, which starts with the first message.
 
-    ``linger_s``: how long a message waits for others to share a batch with. ``window_bytes``: most bytes that are not
-    acknowledged; a longer message goes alone. ``max_block_s``: most seconds that ``put`` waits for space. A batch has
-    ``messages_max`` and ``bytes_max`` at most.
+    ``linger_s``: how long a message waits for others to share a batch with. ``window_bytes``: limit on
+    bytes that are not acknowledged; a longer message goes alone. ``max_block_s``: how long ``put`` waits for space at
+    most, in seconds. A batch has ``messages_max`` and ``bytes_max`` at most.
 
     ``send`` stores batches of one topic and settles each of them, or raises. ``given`` converts a message back into the
     form in which the program passed it.

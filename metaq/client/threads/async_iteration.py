@@ -15,7 +15,7 @@ from metaq.client.threads.thread_calls import call_in_thread, carry_out
 M = TypeVar("M")
 
 MESSAGES_AT_ONCE: Final = 500
-"""Most messages that a thread fetches in one step."""
+"""Limit on messages that a thread fetches in one step."""
 
 
 class _Steps(Generic[M]):

@@ -23,7 +23,7 @@ from metaq.operate.mirror.sides import AnyReceived, target_of, targets_in
 from metaq.operate.mirror.targets import assign
 
 BATCH_MESSAGES: Final = 5000
-"""Most messages that are read before they are written and their positions saved."""
+"""Limit on messages that are read before they are written and their positions saved."""
 BATCH_BYTES: Final = 4 << 20
 
 _log = logging.getLogger(__name__)

@@ -38,7 +38,7 @@ _STALE_DEADLINES_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ChannelLimits:
-    """Most commands of each kind in flight: unanswered requests, unsent oneways. At least 1."""
+    """Limit on commands of each kind in flight: unanswered requests, unsent oneways. At least 1."""
 
     requests_max: int = 1024
     oneways_max: int = 1024

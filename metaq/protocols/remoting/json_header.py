@@ -17,11 +17,11 @@ from metaq.errors import ProtocolError
 from metaq.protocols.remoting.command import RemotingCommand
 
 OPENINGS_MAX: Final = 65_536
-"""Most opening braces and brackets in one header. A header has two objects; further braces are in texts, such as
+"""Limit on opening braces and brackets in one header. A header has two objects; further braces are in texts, such as
 properties.
 """
 QUOTES_MAX: Final = 262_144
-"""Most quotation marks in one header: many short texts take much more memory than their bytes."""
+"""Limit on quotation marks in one header: many short texts take much more memory than their bytes."""
 
 _SHORT_ESCAPES: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _ESCAPED: Final = re.compile('[\x00-\x1f"\\\\\x7f-\x9f\u2028\u2029]')

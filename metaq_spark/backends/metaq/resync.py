@@ -33,7 +33,7 @@ from metaq.model import TopicPartition
 from metaq.protocols.text.extensions import EXT_BOUNDARY
 
 WINDOW_BYTES: Final = 8 << 20
-"""Most bytes that are searched at a time."""
+"""Limit on bytes that are searched at a time."""
 
 _STEP_BYTES: Final = 8 << 10  # two intervals of a broker's index
 _STEP_FACTOR: Final = 4

@@ -24,7 +24,7 @@ from metaq.net.retry import RetryPolicy, persist
 from metaq_spark.offsets import Ranges
 
 ASKED_MAX: Final = 64
-"""Most pulls in flight to one broker."""
+"""Limit on pulls in flight to one broker."""
 
 _MESSAGE: Final = struct.Struct(">qIi")
 """Store time (ms), checksum of the body and bytes of the record."""

@@ -24,7 +24,7 @@ SAMPLE_MESSAGES: Final = 8
 """Messages at the start of a range that are sampled for their size."""
 
 ASKED_MAX: Final = 64
-"""Most pulls in flight to one broker."""
+"""Limit on pulls in flight to one broker."""
 
 BYTES_UNKNOWN: Final = 1024.0
 """Assumed size of a message if none could be sampled."""

@@ -78,7 +78,7 @@ SINK_COLUMNS: Final[ColumnTypes] = {
 """Every column of a write. Only ``value`` is required."""
 
 STORED_OVERHEAD: Final = 320
-"""Most bytes that a broker adds to a message of a batch, and counts in the batch's limit."""
+"""Limit on bytes that a broker adds to a message of a batch, and counts in the batch's limit."""
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,10 @@ from metaq_spark.columns.rocketmq.decode import RecordDecoder
 from metaq_spark.columns.schema import arrow_schema
 
 ANSWER_BYTES_MAX: Final = 256 << 10
-"""Most bytes that a broker returns for a pull, unless a single message is larger."""
+"""Limit on bytes that a broker returns for a pull, unless a single message is larger."""
 
 PULLS_MAX: Final = 64
-"""Most pulls in flight to one broker."""
+"""Limit on pulls in flight to one broker."""
 
 ROWS_BYTES_MAX: Final = 32 << 20
 """Rows that are in memory at once; compressed bodies may make much of little. The other ranges are read one by one."""

@@ -9,7 +9,7 @@ from typing import Final
 from metaq.errors import CorruptFrame
 
 RECORD_BYTES_KEPT: Final = 1_000_000
-"""Most bytes of a bad record that are kept in its error."""
+"""Limit on bytes of a bad record that are kept in its error."""
 
 REASONS: Final = {
     "length": "it is cut, or its lengths contradict each other",

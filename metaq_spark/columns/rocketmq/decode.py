@@ -39,7 +39,7 @@ from metaq_spark.columns.rocketmq.record import offsets_of
 from metaq_spark.columns.text import text_of
 
 ROWS_MAX: Final = 32768
-"""Most rows of a batch."""
+"""Limit on rows of a batch."""
 
 BYTES_MAX: Final = 4 << 20
 """Bytes of bodies in a batch, and of each column of text; a single larger body becomes a separate batch."""

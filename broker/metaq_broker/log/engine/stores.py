@@ -204,7 +204,7 @@ INTERVAL_S: Final = 1.0
 """Seconds between two records of the durable ends."""
 
 SHARE_MAX: Final = 0.02
-"""Limit of the fraction of time for these records: with very many partitions they are written less often."""
+"""Limit on the fraction of time for these records: with very many partitions they are written less often."""
 
 
 class EndsRecorder:

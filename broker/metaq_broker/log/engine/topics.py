@@ -31,7 +31,7 @@ INHERIT: Final = 1
 """Bits of ``perm``. A topic with the last one is a template for topics that are created when they are first used."""
 
 TOPICS_MAX: Final = 10_000
-"""Limit of topics that are created while the broker runs."""
+"""Limit on topics that are created while the broker runs."""
 
 COUNTED_FOR_MS: Final = 1000
 
@@ -40,7 +40,7 @@ UNFLUSHED_MS_MAX: Final = 20
 """Without ``wait_for_disk``: how many acknowledged messages of a partition may be not durable, and for how long."""
 
 QUEUES_MAX: Final = 4_096
-"""Limit of queues of one topic."""
+"""Limit on queues of one topic."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import ReadAtEnd, ReadMoved, Slice
 
 SCAN_BYTES_MAX: Final = 1 << 20
-"""Limit of bytes of the log for one request; they take some milliseconds of the event loop."""
+"""Limit on bytes of the log for one request; they take some milliseconds of the event loop."""
 
 _CHUNK_BYTES: Final = 1 << 18
 

@@ -249,7 +249,7 @@ class Files:
 
 
 OPEN_HANDLES_MAX = 128
-"""Limit of read handles of older segments and of indexes in one cache."""
+"""Limit on read handles of older segments and of indexes in one cache."""
 
 
 class FileHandle:

@@ -56,7 +56,7 @@ ENTRY_BYTES: Final = 128
 """Approximate memory of an entry beside its key and its value."""
 
 STATE_BYTES_MAX: Final = 64 << 20
-"""Limit of all entries, each counted with ``ENTRY_BYTES`` more."""
+"""Limit on all entries, each counted with ``ENTRY_BYTES`` more."""
 
 OWN_SHARE: Final = 16
 """This fraction of the limit is for the broker's own entries: clients must not be able to stop the broker's work."""

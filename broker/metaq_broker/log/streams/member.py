@@ -38,7 +38,7 @@ FILE_NAME: Final = "pair-member"
 LEFT_NAME: Final = "pair-member.left"
 """The file of a member whose folder a broker without ``[pair]`` has used."""
 BOOTS_MAX: Final = 1000
-"""Limit of remembered boots: so often a member may start without reaching ZooKeeper, and still lead."""
+"""Limit on remembered boots: so often a member may start without reaching ZooKeeper, and still lead."""
 
 _TITLE: Final = "metaq-pair-member 1"
 _WORDS: Final = ("uuid", "broker", "boots", "promised", "seen")

@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import Final
 
 QUICK_S: Final = 0.000_4
-"""Limit of the average seconds of a sync on the loop if several are due: in threads they would overlap."""
+"""Limit on the average seconds of a sync on the loop if several are due: in threads they would overlap."""
 
 QUICK_ALONE_S: Final = 0.000_8
 """The same if one is due. A change of threads takes about as long, and stops the loop, too."""
 
 ROUND_S: Final = 0.002
-"""Limit of the seconds of one round on the loop: less than the quantum of a connection."""
+"""Limit on the seconds of one round on the loop: less than the quantum of a connection."""
 
 LIKELY_S: Final = 0.003
 """Syncs in a thread up to this duration may be fast: they include waits for the interpreter and for other syncs."""

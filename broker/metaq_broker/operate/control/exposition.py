@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 THREADS_MAX: Final = 8
-"""Limit of concurrent requests; further connections are closed."""
+"""Limit on concurrent requests; further connections are closed."""
 
 REQUEST_S_MAX: Final = 5.0
 """How long a client may be silent, and how long the event loop may take for the figures, in seconds."""

@@ -23,7 +23,7 @@ from metaq_broker.operate.control.services import BrokerParts, GroupFigures
 from metaq_broker.replication.driver.pair_replication import PairReplication
 
 TOPIC_LABELS_MAX: Final = 500
-"""Limit of topics with a label of their own; further ones are counted together."""
+"""Limit on topics with a label of their own; further ones are counted together."""
 
 OTHER_TOPICS: Final = "(other)"
 """The label of all further topics."""

@@ -22,10 +22,10 @@ from metaq.errors import MetaqError
 from metaq.model import INT32_MAX, INT32_MIN
 
 REQUEST_BYTES_MAX: Final = 1 << 16
-"""Limit of a request line, with its end."""
+"""Limit on a request line, with its end."""
 
 REPLY_BYTES_MAX: Final = 1 << 28
-"""Limit of a reply line."""
+"""Limit on a reply line."""
 
 MALFORMED: Final = "malformed"
 """The request has another form, or names no command, or its arguments are wrong."""
@@ -113,7 +113,7 @@ def _document(line: bytes) -> dict[str, Any]:
 
 
 RANGE_MAX: Final = 100_000
-"""Limit of partitions in one command."""
+"""Limit on partitions in one command."""
 
 _MISSING: Final = object()
 

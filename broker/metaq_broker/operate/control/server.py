@@ -34,7 +34,7 @@ _LOG: Final = logging.getLogger(__name__)
 Command = Callable[[Arguments], Awaitable[Result]]
 
 CONNECTIONS_MAX: Final = 16
-"""Limit of clients; further ones are refused."""
+"""Limit on clients; further ones are refused."""
 
 IDLE_S_MAX: Final = 30.0
 """How long a client may take to send a request, or to read its reply."""

@@ -28,11 +28,11 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
 
 LINES_MAX: Final = 50
-"""Limit of lines of one kind in a window."""
+"""Limit on lines of one kind in a window."""
 
 WINDOW_S: Final = 10.0
 KINDS_MAX: Final = 1000
-"""Limit of kinds that are counted separately; the oldest is forgotten."""
+"""Limit on kinds that are counted separately; the oldest is forgotten."""
 
 CLIENT_CAUSED: Final = (
     *("metaq_broker.serve", "metaq_broker.text", "metaq_broker.operate.control"),

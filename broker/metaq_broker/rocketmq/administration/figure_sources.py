@@ -16,7 +16,7 @@ from metaq_broker.rocketmq.messages.message_store import MessageStore
 from metaq_broker.rocketmq.pulls.pulls import PullFigures
 
 QUEUES_LOOKED_AT_MAX: Final = 256
-"""Most queues that are checked for the oldest message of all."""
+"""Limit on queues that are checked for the oldest message of all."""
 
 
 class FigureSources:

@@ -47,10 +47,10 @@ from metaq_broker.rocketmq.messages.message_store import MessageStore, ReadRecor
 from metaq_broker.rocketmq.session import Call
 
 ENTRIES_MAX: Final = 1024
-"""Most entries of a queue in one response."""
+"""Limit on entries of a queue in one response."""
 
 READ_BYTES: Final = 256 << 10
-"""Most bytes of messages that are read at once for entries."""
+"""Limit on bytes of messages that are read at once for entries."""
 
 
 @dataclass(frozen=True, slots=True)

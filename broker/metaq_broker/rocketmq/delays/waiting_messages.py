@@ -28,7 +28,7 @@ REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE: Final = "REAL_QID"
 
 NUMBER_DIGITS_MAX: Final = 18
-"""Most digits of a number in a property. Clients may send more, and ``int`` refuses several thousand."""
+"""Limit on the digits of a number in a property. Clients may send more, and ``int`` refuses several thousand."""
 
 READ_BYTES: Final = 1 << 20
 """Approximate number of bytes of waiting messages that are read and moved at a time."""

@@ -27,7 +27,7 @@ class GroupLimits:
     subscriptions_of_group_max: int = 1_000
 
     expression_bytes_max: int = 16 << 10
-    """Limit of one subscription's expression, and of its tags together."""
+    """Limit on one subscription's expression, and on its tags together."""
 
     expressions_bytes_max: int = 64 << 20
     """Of all subscriptions of all groups."""

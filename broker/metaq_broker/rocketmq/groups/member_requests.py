@@ -62,7 +62,7 @@ KNOWN_KINDS: Final = frozenset({TAG, SQL92})
 
 
 NOTIFIED_AT_ONCE_MAX: Final = 64
-"""Most members of a group that is notified of each change at once."""
+"""Limit on members of a group that is notified of each change at once."""
 
 TOGETHER_S: Final = 0.2
 

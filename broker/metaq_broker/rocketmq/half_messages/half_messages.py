@@ -47,9 +47,9 @@ M = TypeVar("M")
 KEY: Final = "half/positions"
 READ_MESSAGES: Final = 128
 ASK_AT_ONCE: Final = 64
-"""Most half messages that one ``run`` asks about, which takes some milliseconds of the event loop."""
+"""Limit on half messages that one ``run`` asks about, which takes some milliseconds of the event loop."""
 EARLY_MAX: Final = 10_000
-"""Most decisions that wait until the half messages are read after a restart. Beyond it, producers are asked."""
+"""Limit on decisions that wait until the half messages are read after a restart. Beyond it, producers are asked."""
 PASSES_MS: Final = 50
 RETRY_MS: Final = 1_000
 

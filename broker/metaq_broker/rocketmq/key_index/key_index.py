@@ -41,7 +41,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 MEMORY_ENTRIES: Final = 1 << 15
 FULL_MEMORIES_MAX: Final = 4
-"""Most memories that wait to be written. Beyond it, the oldest is dropped, and its messages are read again later."""
+"""Limit on memories that wait to be written. Beyond it, the oldest is dropped; its messages are read again later."""
 
 Ends = Callable[[], Mapping[Partition, int]]
 """Returns, for all partitions, the ordinals below which ``add`` was called for every message that has keys."""

@@ -37,12 +37,12 @@ from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS
 _LOG: Final = logging.getLogger(__name__)
 
 MESSAGES_MAX: Final = 64
-"""Most messages of one response."""
+"""Limit on messages of one response."""
 ANSWER_BYTES_MAX: Final = 4 << 20
 CANDIDATES_MAX: Final = 512
-"""Most entries of the index that one request checks."""
+"""Limit on entries of the index that one request checks."""
 REQUESTS_MAX: Final = 64
-"""Most look-ups in progress."""
+"""Limit on look-ups in progress."""
 READ_MESSAGES: Final = 256
 PAUSE_SHARE: Final = 4
 """Reading old messages takes at most one part in so many of the event loop's time."""

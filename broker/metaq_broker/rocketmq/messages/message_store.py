@@ -54,10 +54,10 @@ LOOKED_AT_BYTES_MAX: Final = 1 << 20
 """Approximate limit on the bytes of the log that one read scans."""
 
 QUEUES_MAX: Final = 10_000
-"""Most queues whose ``QueueRecords`` are kept for the next read."""
+"""Limit on queues whose ``QueueRecords`` are kept for the next read."""
 
 EXTRA_BYTES_MAX: Final = 4 + HEAD_BYTES_MAX + 2 * BYTES_MAX
-"""Most bytes of a frame's body in addition to the message: tag, fields, properties."""
+"""Limit on bytes of a frame's body in addition to the message: tag, fields, properties."""
 
 
 class OutgoingMessage(NamedTuple):

@@ -32,7 +32,7 @@ _LOG: Final = logging.getLogger(__name__)
 M = TypeVar("M")
 KEY: Final = "move/floors"
 REFUSED_MAX: Final = 100
-"""Most refused attempts to read the moves before a restart."""
+"""Limit on refused attempts to read the moves before a restart."""
 QUEUES_MAX: Final = 1024
 """Queues with a floor at a time; above it a move is refused until floors have been dropped."""
 

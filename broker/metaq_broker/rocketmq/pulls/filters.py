@@ -17,7 +17,7 @@ TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 
 LOOKED_AT_MAX: Final = 800
-"""Most messages that one read scans if few of them match."""
+"""Limit on messages that one read scans if few of them match."""
 
 KEPT_CHARACTERS_MAX: Final = 256
 """Longest expression whose tags are cached."""

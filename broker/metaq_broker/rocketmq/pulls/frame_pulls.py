@@ -22,7 +22,7 @@ from metaq_broker.rocketmq.refusals import worded
 from metaq_broker.rocketmq.session import Call
 
 BODY_BYTES_MAX: Final = 4 << 20
-"""Most bytes of frames in one response, unless it is a single message."""
+"""Limit on bytes of frames in one response, unless it is a single message."""
 
 MESSAGES_MAX: Final = 1 << 20
 """In one answer."""

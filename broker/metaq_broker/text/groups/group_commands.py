@@ -38,7 +38,7 @@ def anybody(topic: str) -> Refused | None:
 
 
 NAME_CHARS_MAX: Final = 1024
-"""Limit of the names of groups, consumers and topics, and of tokens."""
+"""Limit on the names of groups, consumers and topics, and on tokens."""
 
 _OFF: Final = "this broker keeps no consumer groups: it has a role in replication"
 

@@ -26,7 +26,7 @@ from metaq.protocols.text.group_bodies import LocalPartition, StoredOffset
 from metaq_broker.log.state.state_table import StateTable
 
 SESSIONS_MAX: Final = 100_000
-"""Limit of the members of all groups."""
+"""Limit on the members of all groups."""
 
 _OWNER, _OFFSET = "owner", "offset"
 _NOTHING: Final = StoredOffset(None, None)

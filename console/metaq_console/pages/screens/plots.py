@@ -7,7 +7,7 @@ from typing import Any, Final
 from metaq_console.cluster.history import History, SeriesKey
 
 POINTS_MAX: Final = 240
-"""Limit of points of a plot; more could not be seen."""
+"""Limit on points of a plot; more could not be seen."""
 
 Plot = dict[str, Any]
 

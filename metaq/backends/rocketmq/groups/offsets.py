@@ -41,7 +41,7 @@ from metaq.protocols.remoting.headers.offsets import (
 )
 
 PIPELINED_MAX: Final = 128
-"""Most requests in flight over one connection."""
+"""Limit on requests in flight over one connection."""
 
 _T = TypeVar("_T")
 _Ask = Callable[[Session, Sequence[TopicPartition]], dict[TopicPartition, _T]]

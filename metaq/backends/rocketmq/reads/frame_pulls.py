@@ -25,7 +25,7 @@ from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.pulls import PullFrames, PullFramesResponse
 
 MESSAGES_MAX: Final = 1 << 20
-"""Most messages that are requested at a time."""
+"""Limit on messages that are requested at a time."""
 
 BODY_BYTES: Final = 1 << 20
 """Approximate bytes of frames in a response: they should still be in the processor's cache when they are decoded."""

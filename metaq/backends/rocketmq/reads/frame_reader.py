@@ -41,7 +41,7 @@ FAULTS_MAX: Final = 3
 """Consecutive faults after which the rest is pulled."""
 
 IN_FLIGHT_MAX: Final = 8
-"""Most requests in flight."""
+"""Limit on requests in flight."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ from metaq.net.retry import Attempts, RetryPolicy, TimeLimit
 from metaq.protocols.remoting.codes import ResponseCode
 
 MESSAGES_MAX: Final = 32
-"""Most messages that a broker returns for a pull by default."""
+"""How many messages a broker returns for a pull at most, by default."""
 
 _WAIT_S_START: Final = 0.02
 _WAIT_S_MAX: Final = 1.0

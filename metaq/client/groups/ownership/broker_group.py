@@ -45,7 +45,7 @@ ANSWER_S: Final = 5.0
 """Longest wait for the answer of a broker."""
 
 BEAT_S: Final = 1.0
-"""Most seconds between two requests to a broker: a member learns of changes after this time."""
+"""Longest time in seconds between two requests to a broker: a member learns of changes after this time."""
 
 REFRESH_S: Final = 5.0
 """Seconds between two checks for new partitions."""

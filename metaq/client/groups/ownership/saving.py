@@ -31,7 +31,7 @@ from metaq.errors import MetaqError, ZooKeeperAway
 from metaq.model import TopicPartition
 
 ATTEMPTS_MAX: Final = 3
-"""Most comparisons of a partition's offset in one save, while other consumers keep writing it."""
+"""Limit on comparisons of a partition's offset in one save, while other consumers keep writing it."""
 
 _LOG: Final = logging.getLogger(__name__)
 

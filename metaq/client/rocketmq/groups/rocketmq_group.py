@@ -45,7 +45,7 @@ _LOG: Final = logging.getLogger(__name__)
 FRAME_BYTES_MAX: Final = 64 << 20
 """Longest answer that is accepted."""
 REQUESTS_MAX: Final = 1 << 14
-"""Most requests in flight: each queue has one that waits at its broker."""
+"""Limit on requests in flight: each queue has one that waits at its broker."""
 ID_WAIT_S: Final = 30.0
 """Longest wait for another consumer with the same id to leave."""
 OFFSETS_S: Final = 5.0

@@ -17,7 +17,7 @@ from metaq.errors import FieldError
 from metaq.model import Buffer
 
 VALUES_MAX: Final = 1_000_000
-"""Most values in one body: a value takes much more memory than its bytes."""
+"""Limit on values in one body: a value takes much more memory than its bytes."""
 
 _BARE_KEY: Final = "Expecting property name"
 """Start of the standard library's error for an unquoted key."""
