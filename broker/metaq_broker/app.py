@@ -145,6 +145,7 @@ class Broker:
         self._begin_run()
         if self._pair is None:
             await self._open_transactions()
+            self.engine.continue_ids(self.transactions.last_message_id)
         self._open_retention()
         if self._pair is None:
             self._open_replication()
@@ -176,7 +177,7 @@ class Broker:
         self._expect_ids()
 
     def _expect_ids(self) -> None:
-        """Let new ids begin above the ids of the stored messages."""
+        """Compare the clock with the last use of the data."""
         last_used = [store.last_used_ms for store in self.stores.each_store() if store.last_used_ms is not None]
         if last_used:
             self.engine.id_clock.expect(max(last_used))

@@ -229,6 +229,7 @@ class Replication:
             raise PromotionRefused(f"the promotion cannot be recorded: {error}; try again") from error
         self.role_record, self.role, self.slave, self.follower = role_record, None, None, None
         self.state_copy = None
+        self._local.engine.ids_above_stored()
         self._gate.slave = False
         self._gate.open()
         _LOG.warning("promoted: this broker is a master now and takes messages")

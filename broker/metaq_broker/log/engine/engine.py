@@ -16,7 +16,7 @@ from typing import Final, Literal
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.formats.frame_block import BlockRefused, check_count
 from metaq.formats.frames import HEADER_BYTES, frame_bytes
-from metaq.formats.message_id import EPOCH_MS, IDS_PER_MS, LATEST_MS, IdRange, IdWorker
+from metaq.formats.message_id import EPOCH_MS, IDS_PER_MS, LATEST_MS, IdRange, IdWorker, timestamp_ms
 from metaq.formats.message_types import Selection, encode_types, select, select_run
 from metaq.model import INT64_MAX
 from metaq_broker.clock import Clock
@@ -191,12 +191,23 @@ class Engine:
     def ids_above_stored(self, message_id: int = -1) -> None:
         """Let all further ids be above ``message_id`` and every stored message's id, whatever the clock says.
 
-        For a broker that was elected: the former leader's clock may have been ahead of this one's.
+        For a broker that was elected or promoted: the former master's clock may have been ahead of this one's.
         """
-        latest_ms = max((log.latest_ms for log in self.stores.logs()), default=0)
+        latest_ms = self._latest_ms
         self._ids.start_above(message_id)
         if EPOCH_MS < latest_ms <= LATEST_MS:
             self._ids.start_above(IdRange(latest_ms, IDS_PER_MS - 1, 1, 0).first)
+
+    def continue_ids(self, message_id: int) -> None:
+        """The same at a start, unless the clock is behind them by more than a small step, which is not followed."""
+        latest_ms = max(self._latest_ms, timestamp_ms(message_id) or 0)
+        if self.id_clock.is_ahead(latest_ms):
+            self.ids_above_stored(message_id)
+
+    @property
+    def _latest_ms(self) -> int:
+        """Return a time that no stored message's id exceeds; 0 without one."""
+        return max((log.latest_ms for log in self.stores.logs()), default=0)
 
     def watch(self, topic: str, partition: int, callback: OnReadable) -> Callable[[], None]:
         """Call ``callback`` with the new readable end of a partition whenever it moves; return a function that stops

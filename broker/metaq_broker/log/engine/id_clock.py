@@ -95,6 +95,11 @@ class IdClock:
             return EPOCH_MS + 1 if self._last_used_ms is None else self._last_used_ms + self._grown_ms()
         return now_ms - self.steady.shift_ms
 
+    def is_ahead(self, wall_ms: int) -> bool:
+        """Read the clocks; return whether a time that this broker's clock has shown is ahead by a small step."""
+        now_ms = self.steady_ms()
+        return 0 <= self.steady.of(wall_ms) - now_ms <= JUMP_MAX_S * 1000
+
     def _grown_ms(self) -> int:
         return int((self._clock.since_boot() - (self._began_s or 0.0)) * 1000)
 
@@ -135,11 +140,11 @@ class IdClock:
     def _trust_jump(self, now_ms: int, offset_ms: float, grown_s: float) -> None:
         if self._offset_ms is not None:
             even_ms = int(self._offset_ms + grown_s * 1000)
-            if offset_ms < self._offset_ms:
-                self._stepped_back()
         else:
             last_used_ms = now_ms if self._last_used_ms is None else self._last_used_ms + self.steady.shift_ms
             even_ms = last_used_ms + self._grown_ms()
+        if now_ms < even_ms:
+            self._stepped_back()
         self.steady.jumped(even_ms, now_ms)
 
     def _fault(self, now_ms: int, offset_ms: float, grown_s: float) -> str | None:

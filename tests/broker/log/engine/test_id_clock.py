@@ -157,6 +157,17 @@ def test_the_first_reading_is_compared_with_the_last_use(away_ms: int) -> None:
     assert (ids.time_ms(), ids.fault) == (NOW + 5, None)
 
 
+def test_ids_of_the_last_run_are_continued_unless_the_clock_was_corrected() -> None:
+    clock, stepped_back = ManualClock(NOW - DAY_MS), list[int]()
+    ids = IdClock(clock, lambda: stepped_back.append(clock.now_ms()))
+    ids.expect(NOW)
+    assert ids.is_ahead(NOW + 30_000)  # the clock is not trusted yet, and time goes on since the last use
+    clock.advance(int(SETTLE_S * 1000))
+    assert (ids.time_ms(), ids.fault) == (clock.now_ms(), None)
+    assert stepped_back == [clock.now_ms()]
+    assert not ids.is_ahead(NOW + 30_000)
+
+
 def test_a_broker_that_rested_for_a_year_starts_at_once() -> None:
     ids = IdClock(ManualClock(NOW + YEAR_MS))
     ids.expect(NOW)
