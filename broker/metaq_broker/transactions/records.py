@@ -25,7 +25,7 @@ used again, and two connections may have local transactions of the same key at t
 ``Heuristic``, ``chunks`` and ends are used for the outcome "committed" only. Serial 0 there, and an empty list of
 serials in ``Decided``, mean that the record only remembers the outcome and commits nothing. The ends of such a
 ``Decided`` name the topics that the batch has written to, with partition -1.
-``RolledBack`` with serial 0 has no effect: a master of a pair shows with it that it is the master still.
+``RolledBack`` with serial 0 has no effect: by writing it, a master of a pair proves that it still is the master.
 """
 
 from __future__ import annotations

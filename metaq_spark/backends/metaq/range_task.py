@@ -157,8 +157,8 @@ class RangeTask:
     def _is_served_elsewhere(self) -> bool:
         """Look for the broker again before data counts as lost or damaged; return whether it is at another address.
 
-        A member of a pair that was stopped for a while answers for a moment as if it were the master still, and lacks
-        what the other one was sent since. Damage on its disk is not on the other one's.
+        A member of a pair that was stopped for a while still answers as the master for a moment, and lacks what was
+        sent to the other member meanwhile. The other member does not have the damage on its disk.
         """
         before = self._session.address
         self._ask(self._session.reopen)
