@@ -136,7 +136,7 @@ class RemotingSession:
     def handle(self, requests_max: int, quantum_over: Callable[[], bool]) -> bool:
         """Carry out up to ``requests_max`` requests, until ``quantum_over``; return whether there may be more."""
         decoder, replies = self.decoder, self._replies
-        while requests_max > 0:
+        while True:
             try:
                 command = decoder.take()
             except ProtocolError as error:
@@ -150,9 +150,10 @@ class RemotingSession:
                 self._answered(command)
             else:
                 self._requested(command, decoder.taken_bytes)
-            if replies.full or replies.ready_bytes > REPLY_BYTES_AHEAD or quantum_over():
-                break
-        return decoder.pending_bytes > 0
+            is_pending = decoder.pending_bytes > 0
+            is_over = requests_max <= 0 or replies.full or replies.ready_bytes > REPLY_BYTES_AHEAD
+            if not is_pending or is_over or quantum_over():
+                return is_pending
 
     def connection_lost(self) -> None:
         """End the session; pending requests to the client fail."""

@@ -295,14 +295,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _run_quantum(self) -> None:
         self._scheduled = False
-        if self._transport.is_closing():
-            return  # nothing is sent any more, so nothing counts
         replies = self._replies
         if self._server.queue.free:
             self._work(QUANTUM_S)
         elif not (self._input or self._file or replies.questions) and replies.ready_bytes <= LITTLE_BYTES:
             self._work(QUANTUM_S)  # sending ready answers takes no longer than waiting
-        else:
+        elif not self._transport.is_closing():  # else nothing is sent any more, so nothing counts
             if self._decoder.pending_bytes > LITTLE_BYTES:
                 self._read(False)
             self._report()
@@ -318,12 +316,11 @@ class Connection(asyncio.BufferedProtocol):
         self._quantum_end = began + quantum_s
         if self._file is not None or not replies.idle:
             self._send()
-        if self._input:
+        if self._input and not self._unsent:
             self._carry_out_some()
-        worked_s = self._loop.time() - began
-        self._used_s += worked_s
-        queue.charge(worked_s, id(self))
-        self._quantum_end = 0.0
+        ended = self._loop.time()
+        self._used_s += ended - began
+        queue.charge(began, ended, id(self))
         limits = self._limits
         is_over = replies.unanswered >= limits.pipelined_requests_max or replies.ready_bytes > limits.output_bytes_max
         if is_over or self._paused or self._input or not self._reading:
@@ -341,7 +338,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _carry_out_some(self) -> None:
         requests, replies = QUANTUM_REQUESTS, self._replies
-        while self._input and not self._session.finished and requests > 0 and self._loop.time() < self._quantum_end:
+        while not self._session.finished:
             allowed = min(requests, self._limits.pipelined_requests_max - replies.unanswered)
             if allowed <= 0 or self._paused or replies.ready_bytes > self._limits.output_bytes_max:
                 break
@@ -355,6 +352,8 @@ class Connection(asyncio.BufferedProtocol):
             requests -= allowed
             if self._file is not None or not replies.idle:
                 self._send()
+            if not self._input or self._quantum_over():
+                break
 
     def _close(self) -> None:
         silent_s = self._loop.time() - self.last_activity

@@ -95,11 +95,11 @@ class FairQueue(PerLoop):
         """Whether a connection may work now: no other waits, and the time of this round is not spent."""
         return not (self.spent or self.light.waiting or self.heavy.waiting)
 
-    def charge(self, seconds: float, client: int) -> None:
-        """Count seconds that the connection with this number has worked."""
+    def charge(self, began: float, ended: float, client: int) -> None:
+        """Count that the connection with this number has worked between two moments of the loop's time."""
         if client != self._client:
-            self._client, self._client_since = client, self._loop.time()
-        self._spent_s += seconds
+            self._client, self._client_since = client, ended
+        self._spent_s += ended - began
         self.spent = self._spent_s >= ROUND_S
         if self._spent_s > CARRIED_S and not self._announced:
             self._announce()

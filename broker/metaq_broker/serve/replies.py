@@ -29,15 +29,11 @@ class SlowReply(NamedTuple):
     data: bytes
 
 
-class Output(NamedTuple):
-    """The next bytes to send: first ``data``, then ``file``. If both are empty, there is nothing to send now.
+Output = tuple[bytes, FileReply | None, bool]
+"""The next bytes to send: first the bytes, then the file. If both are empty, there is nothing to send now.
 
-    ``slow``: making it took some time, or the quantum is over: do no more in this quantum.
-    """
-
-    data: bytes
-    file: FileReply | None
-    slow: bool = False
+Whether making it took some time, or the quantum is over: then do no more in this quantum.
+"""
 
 
 QUESTIONS_MAX: Final = 64
@@ -189,7 +185,7 @@ class ReplyQueue:
         if not slots:
             ready = b"" if pushed is None else pushed[0] if len(pushed) == 1 else b"".join(pushed)
             self.ready_bytes -= len(ready)
-            return Output(ready, None)
+            return ready, None, False
         parts = pushed or []
         size = sum(map(len, parts))
         self.ready_bytes -= size
@@ -210,17 +206,17 @@ class ReplyQueue:
                 continue
             answer = slot()
             if answer is None:
-                return Output(b"".join(parts), None, slow=True)
+                return b"".join(parts), None, True
             self.unanswered -= 1
             self.questions -= 1
             self.full = self.questions >= QUESTIONS_MAX
             slots.popleft()
             if isinstance(answer, FileReply):
-                return Output(b"".join(parts), answer)
+                return b"".join(parts), answer, False
             if isinstance(answer, SlowReply):
-                return Output(b"".join((*parts, answer.data)), None, slow=True)
+                return b"".join((*parts, answer.data)), None, True
             parts.append(answer)
             size += len(answer)
             if quantum_over():
-                return Output(b"".join(parts), None, slow=True)
-        return Output(b"".join(parts), None)
+                return b"".join(parts), None, True
+        return b"".join(parts), None, False

@@ -88,9 +88,8 @@ class FrameDecoder:
         self.taken_bytes = 0
         """Size of the frame of the command that was taken last."""
 
-    @property
-    def buffer(self) -> None:
-        """There is none: bytes are received elsewhere and given to ``receive_data``."""
+    buffer: Final = None
+    """There is none: bytes are received elsewhere and given to ``receive_data``."""
 
     def buffer_filled(self, count: int) -> NoReturn:
         """Never called, since there is no ``buffer``."""

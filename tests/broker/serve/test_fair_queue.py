@@ -319,11 +319,11 @@ def test_a_client_is_alone_until_another_one_works_and_again_after_a_while() -> 
     queue = FairQueue(loop)  # type: ignore[arg-type]
     assert queue.has_one_client()
     for client, is_alone in ((1, False), (1, False), (2, False)):
-        queue.charge(0.0, client)
+        queue.charge(loop.time(), loop.time(), client)
         assert queue.has_one_client() is is_alone
     loop.clock.advance(int(ALONE_S * 1000))
     assert queue.has_one_client()
-    queue.charge(0.0, 2)
+    queue.charge(loop.time(), loop.time(), 2)
     assert queue.has_one_client()
-    queue.charge(0.0, 1)
+    queue.charge(loop.time(), loop.time(), 1)
     assert not queue.has_one_client()

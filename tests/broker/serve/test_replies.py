@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from metaq_broker.log.files.files import FileHandle, Files
 from metaq_broker.log.partitions.reads import Slice
-from metaq_broker.serve.replies import FileReply, Output, ReplyQueue
+from metaq_broker.serve.replies import FileReply, ReplyQueue
 
 
 class Woken:
@@ -23,11 +23,11 @@ def test_ready_replies_go_out_together_and_wait_behind_an_unfinished_one() -> No
     queue.add(b"1")
     pending = queue.pending(3)
     queue.add(b"5")
-    assert queue.take(100) == Output(b"1", None)
-    assert (queue.take(100), queue.waiting, queue.unanswered) == (Output(b"", None), True, 4)
+    assert queue.take(100) == (b"1", None, False)
+    assert (queue.take(100), queue.waiting, queue.unanswered) == ((b"", None, False), True, 4)
     pending.complete(b"234")
     assert (woken.times, queue.ready_bytes) == (1, 4)
-    assert queue.take(100) == Output(b"2345", None)
+    assert queue.take(100) == (b"2345", None, False)
     assert (queue.unanswered, queue.ready_bytes, queue.empty) == (0, 0, True)
 
 
@@ -36,10 +36,10 @@ def test_questions_are_asked_in_their_order() -> None:
     stored: list[bytes] = []
     pending = queue.pending()
     queue.ask(lambda: b"".join(stored))
-    assert queue.take(100).data == b""
+    assert queue.take(100)[0] == b""
     stored.append(b"what the put stored")
     pending.complete(b"put done, ")
-    assert queue.take(100).data == b"put done, what the put stored"
+    assert queue.take(100)[0] == b"put done, what the put stored"
 
 
 def test_a_file_ends_what_is_taken_at_once() -> None:
@@ -48,16 +48,16 @@ def test_a_file_ends_what_is_taken_at_once() -> None:
     queue.add(b"before")
     queue.ask(lambda: reply)
     queue.add(b"behind")
-    assert queue.take(100) == Output(b"before", reply)
-    assert queue.take(100) == Output(b"behind", None)
+    assert queue.take(100) == (b"before", reply, False)
+    assert queue.take(100) == (b"behind", None, False)
 
 
 def test_no_more_is_taken_than_wanted() -> None:
     queue = ReplyQueue(Woken())
     for text in (b"aaaa", b"bbbb", b"cccc"):
         queue.add(text)
-    assert queue.take(5).data == b"aaaabbbb"
-    assert queue.take(5).data == b"cccc"
+    assert queue.take(5)[0] == b"aaaabbbb"
+    assert queue.take(5)[0] == b"cccc"
 
 
 def test_nothing_is_taken_behind_the_end_mark() -> None:
@@ -65,8 +65,8 @@ def test_nothing_is_taken_behind_the_end_mark() -> None:
     queue.add(b"last")
     queue.end()
     queue.add(b"never sent")
-    assert (queue.take(100).data, queue.ended) == (b"last", True)
-    assert queue.take(100) == Output(b"", None)
+    assert (queue.take(100)[0], queue.ended) == (b"last", True)
+    assert queue.take(100) == (b"", None, False)
 
 
 def test_what_is_ready_leaves_before_replies_that_are_waited_for() -> None:
@@ -78,11 +78,11 @@ def test_what_is_ready_leaves_before_replies_that_are_waited_for() -> None:
     queue.push(b"second reply ", answers=1)
     queue.push(b"a request of the broker's own")
     assert (woken.times, queue.unanswered, queue.ready_bytes) == (2, 2, 42)
-    assert queue.take(100) == Output(b"second reply a request of the broker's own", None)
+    assert queue.take(100) == (b"second reply a request of the broker's own", None, False)
     assert (queue.ready_bytes, queue.waiting) == (0, True)
     pending.complete(b"first reply ")
     queue.push(b"third reply ", answers=1)
-    assert queue.take(100).data == b"third reply first reply "
+    assert queue.take(100)[0] == b"third reply first reply "
     assert (queue.unanswered, queue.empty, queue.ready_bytes) == (0, True, 0)
     assert queue.settled
     queue.expect()
@@ -96,7 +96,7 @@ def test_who_is_gone_gets_nothing_that_was_pushed() -> None:
     queue.abandon()
     queue.push(b"later", 1)
     assert woken.times == 1
-    assert (queue.empty, queue.take(1 << 20).data) == (True, b"")
+    assert (queue.empty, queue.take(1 << 20)[0]) == (True, b"")
 
 
 def test_an_answer_that_takes_long_is_made_in_parts() -> None:
@@ -105,7 +105,7 @@ def test_an_answer_that_takes_long_is_made_in_parts() -> None:
     queue.add(b"before")
     queue.ask(lambda: next(parts))
     queue.add(b"behind")
-    assert queue.take(100) == Output(b"before", None, slow=True)
-    assert (queue.take(100), queue.questions, queue.unanswered) == (Output(b"", None, slow=True), 1, 2)
-    assert queue.take(100) == Output(b"answer, behind", None)
+    assert queue.take(100) == (b"before", None, True)
+    assert (queue.take(100), queue.questions, queue.unanswered) == ((b"", None, True), 1, 2)
+    assert queue.take(100) == (b"answer, behind", None, False)
     assert (queue.questions, queue.unanswered, queue.empty) == (0, 0, True)

@@ -80,7 +80,7 @@ class Harness:
                 pass
         await self.commit.drain()
         await asyncio.sleep(0)
-        return _replies(self.queue.take(1 << 40).data)
+        return _replies(self.queue.take(1 << 40)[0])
 
     def close(self) -> None:
         self.commit.stop()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, Literal
 
 from metaq.errors import CorruptFrame, MetaqError
-from metaq.formats.frame_block import BlockRefused, check_count
+from metaq.formats.frame_block import BlockRefused, FrameBlock, check_count
 from metaq.formats.frames import HEADER_BYTES, frame_bytes
 from metaq.formats.message_id import EPOCH_MS, IDS_PER_MS, LATEST_MS, IdRange, IdWorker, timestamp_ms
 from metaq.formats.message_types import Selection, encode_types, select, select_run
@@ -126,7 +126,7 @@ class Engine:
         ``on_durable`` is not called. Otherwise it is called exactly once, after this has returned.
         """
         if unit.terms is Terms.COMMITTED:
-            return self._write(unit, NO_IDS, on_durable)
+            return self._write(unit, unit.block, NO_IDS, on_durable)
         topic, count = unit.topic, unit.block.count
         self.statistics.puts(topic, count, max(0, len(unit.block.data) - count * HEADER_BYTES))
         refusal = self.put_refusal(topic, unit.partition, is_ours=unit.terms is Terms.MADE)
@@ -146,11 +146,11 @@ class Engine:
             numbered = number(ids, body_bytes_max)
         except BlockRefused as fault:
             return self._append_correct(unit, on_durable) if unit.terms is Terms.PUTS else BlockInvalid(str(fault))
-        return self._write(unit._replace(block=numbered), ids, on_durable)
+        return self._write(unit, numbered, ids, on_durable)
 
-    def _write(self, unit: Append, ids: IdRange, on_durable: OnDurable) -> Appended | Refusal:
-        """Write a unit that was checked and numbered; see ``append``."""
-        topic, block, is_committed = unit.topic, unit.block, unit.terms is Terms.COMMITTED
+    def _write(self, unit: Append, block: FrameBlock, ids: IdRange, on_durable: OnDurable) -> Appended | Refusal:
+        """Write the ``block`` of a unit, which was checked and numbered; see ``append``."""
+        topic, is_committed = unit.topic, unit.terms is Terms.COMMITTED
         log = self.stores.get(topic, unit.partition) or self._create_log(topic, unit.partition, promised=is_committed)
         if isinstance(log, Refusal):
             return log

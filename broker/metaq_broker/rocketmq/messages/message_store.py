@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from metaq.errors import CorruptFrame
@@ -481,8 +482,7 @@ class _Unit:
 
     def refuse(self, refusal: Refusal) -> None:
         """Answer all sends that they are not stored."""
-        for _, done in self._sends:
-            _call(done, refusal)
+        self._tell(repeat(refusal))
 
     def durable(self, refusal: Refusal | None) -> None:
         store = self._store
@@ -501,12 +501,13 @@ class _Unit:
             self.refuse(StorageFailed(str(base)))
             return
         _, ids, first, _, ordinal, _ = self.appended
-        offsets = [base + first, *(base + first + end for end in self.frames.ends[:-1])]
-        at = 0
-        for frames, done in self._sends:
-            count = frames.count
-            _call(done, StoredBatch(self._queue, ordinal + at, offsets[at : at + count], ids.first_ms, host))
-            at += count
+        offsets = [base + first + start for start in (0, *self.frames.ends[:-1])]
+        stored, at = [], 0
+        for frames, _ in self._sends:
+            end = at + frames.count
+            stored.append(StoredBatch(self._queue, ordinal + at, offsets[at:end], ids.first_ms, host))
+            at = end
+        self._tell(stored)
         step.at_end(partial(self._report, offsets))  # listeners are called when the answers have left
 
     def _report(self, offsets: Sequence[int] | None) -> None:
@@ -517,13 +518,13 @@ class _Unit:
         finally:
             self._store.reported(self._topic, self._queue, ordinal)
 
-
-def _call(done: OnStored, stored: StoredBatch | Refusal) -> None:
-    try:
-        done(stored)
-    except Exception as failure:  # the other sends of the unit still get their answers
-        context = {"message": "the answer to a send failed", "exception": failure}
-        asyncio.get_running_loop().call_exception_handler(context)
+    def _tell(self, outcomes: Iterable[StoredBatch | Refusal]) -> None:
+        for (_, done), outcome in zip(self._sends, outcomes, strict=False):
+            try:
+                done(outcome)
+            except Exception as failure:  # the other sends of the unit still get their answers
+                context = {"message": "the answer to a send failed", "exception": failure}
+                asyncio.get_running_loop().call_exception_handler(context)
 
 
 def behind_damage(log: PartitionLog, offset: int, error: CorruptFrame) -> int:

@@ -5,15 +5,16 @@ The common fields are parsed once, and cached for later sends. Only small header
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import replace
 from typing import Final
 
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.fields import fields_of
 from metaq.protocols.remoting.headers.sends import SendMessage
 
 KEPT_MAX: Final = 512
 KEPT_CHARACTERS_MAX: Final = 2048
-"""Names and values of the fields that are kept, of one header."""
+"""Values of the fields that are kept, of one header."""
 
 _DEFAULTS: Final = {
     False: {"producerGroup": "", "defaultTopic": "", "defaultTopicQueueNums": "0"},
@@ -22,12 +23,17 @@ _DEFAULTS: Final = {
 """Fields that RocketMQ requires in name only, by whether names are short."""
 
 _VARYING: Final = {False: ("bornTimestamp", "properties"), True: ("g", "i")}
+_COMMON: Final = {
+    is_short: tuple(
+        name for each in fields_of(SendMessage) if (name := each.short if is_short else each.name) not in varying
+    )
+    for is_short, varying in _VARYING.items()
+}
+"""Names of the other fields."""
 _DIGITS_THAT_FIT: Final = 18
 
-
-def has_short_names(command: RemotingCommand) -> bool:
-    """Return whether the fields of a send have names of one letter."""
-    return command.code in SendMessage.SHORT_CODES
+_KEPT: Final[dict[tuple[int | str | None, ...], SendMessage]] = {}
+"""Headers by the request's code and the values of the common fields, ``None`` for one that is missing."""
 
 
 def read_send_header(command: RemotingCommand) -> tuple[SendMessage, int, str]:
@@ -38,21 +44,17 @@ def read_send_header(command: RemotingCommand) -> tuple[SendMessage, int, str]:
     Raises:
         FieldError: A field is missing or of another type.
     """
-    ext = command.ext
-    is_short, rest = has_short_names(command), dict(ext)
+    ext, is_short = command.ext, command.code in SendMessage.SHORT_CODES
     born_name, properties_name = _VARYING[is_short]
-    born, properties = rest.pop(born_name, ""), rest.pop(properties_name, "")
-    fields = (*rest, *rest.values())
-    is_plain = len(born) <= _DIGITS_THAT_FIT and born.isdecimal() and born.isascii()
-    if is_plain and len("".join(fields)) <= KEPT_CHARACTERS_MAX:
-        return _common(command.code, fields), int(born), properties
-    header = SendMessage.from_ext({**_DEFAULTS[is_short], **command.ext}, command.code)
-    return header, header.born_timestamp, header.properties or ""
-
-
-@lru_cache(maxsize=KEPT_MAX)
-def _common(code: int, fields: tuple[str, ...]) -> SendMessage:
-    """Return a header from names, followed by as many values. Its time of birth is 0."""
-    is_short, count = code in SendMessage.SHORT_CODES, len(fields) // 2
-    ext = dict(zip(fields[:count], fields[count:], strict=True))
-    return SendMessage.from_ext({**_DEFAULTS[is_short], **ext, _VARYING[is_short][0]: "0"}, code)
+    born = ext.get(born_name, "")
+    common = (command.code, *map(ext.get, _COMMON[is_short]))
+    header = _KEPT.get(common)
+    if header is not None and len(born) <= _DIGITS_THAT_FIT and born.isdecimal() and born.isascii():
+        return header, int(born), ext.get(properties_name, "")
+    header = SendMessage.from_ext({**_DEFAULTS[is_short], **ext}, command.code)
+    varying = header.born_timestamp, header.properties or ""
+    if sum(len(ext.get(name, "")) for name in _COMMON[is_short]) <= KEPT_CHARACTERS_MAX:
+        if len(_KEPT) >= KEPT_MAX:
+            _KEPT.clear()
+        header = _KEPT[common] = replace(header, properties=None)
+    return header, *varying

@@ -39,7 +39,7 @@ from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored,
 from metaq_broker.rocketmq.refusals import Refused, invalid_parameter, unknown_topic, worded
 from metaq_broker.rocketmq.sends.batch_frames import BATCHES, Shared
 from metaq_broker.rocketmq.sends.send_groups import SendGroups
-from metaq_broker.rocketmq.sends.send_headers import has_short_names, read_send_header
+from metaq_broker.rocketmq.sends.send_headers import read_send_header
 from metaq_broker.rocketmq.session import Call
 from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS
 
@@ -170,7 +170,7 @@ class Sends:
     def send(self, call: Call) -> RemotingCommand | None:
         """Carry out a send."""
         command = call.request
-        topic = command.ext.get("b" if has_short_names(command) else "topic", "")
+        topic = command.ext.get("b" if command.code in SendMessage.SHORT_CODES else "topic", "")
         if (refused := self.checks.of_topic(command, topic)) is not None:
             return _answer(command, refused)
         send, settings = Send(call), self._topics.settings(topic)
