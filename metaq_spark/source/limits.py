@@ -77,6 +77,8 @@ def limit_messages(ahead: Ranges, messages_max: int, counts: MessageCounts) -> d
     Unused shares go to the other partitions. Each end is a boundary above its start; there are more than
     ``messages_max`` messages only if there are more partitions than that.
     """
+    if sum(map(len, ahead.values())) <= messages_max * counts.offsets_per_message_min:  # no need to ask
+        return {where: span.end for where, span in ahead.items()}
     ends = {where: span.start for where, span in ahead.items()}
     shares = _at_least_one(_lengths(ahead), messages_max)
     budget = messages_max

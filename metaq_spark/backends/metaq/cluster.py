@@ -72,7 +72,8 @@ class Cluster:
         self._addresses: dict[int, Address] = {}
         self._found: Mapping[TopicPartition, PartitionState] = {}
         self._chosen: tuple[Selection | None, Mapping[TopicPartition, PartitionState]] = (None, {})
-        self.positions, self.last_messages = FrameLookup(self.ask_each), FrameHeads(self.ask_each)
+        self.positions = FrameLookup(self.ask_each, lambda: self.connections)
+        self.last_messages = FrameHeads(self.ask_each, self.positions.last_start)
 
     def available(self, selection: Selection) -> Mapping[TopicPartition, PartitionState]:
         """Return the readable range of every selected partition that was ever written to; the same object if

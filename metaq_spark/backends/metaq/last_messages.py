@@ -1,12 +1,13 @@
 """Implements ``source.backend.LastMessages``: a message is identified by the head of its frame, without the flag.
 
 The head has the length, so it also determines where the message begins. A broker with the extension looks that offset
-up. With a Java broker the bytes before the offset are searched for a frame that ends there and matches its checksum.
+up, unless the batch's limit has found it. With a Java broker the bytes before the offset are searched for a frame that
+ends there and matches its checksum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -16,8 +17,9 @@ from metaq.errors import BrokerError
 from metaq.formats.frames import HEADER_BYTES, frame_bytes, intact, message_id_at
 from metaq.formats.message_id import timestamp_ms
 from metaq.model import TopicPartition
-from metaq.protocols.text.commands import Get, GetOffset
+from metaq.protocols.text.commands import Get
 from metaq.protocols.text.extensions import EXT_BOUNDARY
+from metaq_spark.backends.metaq.ordinals import numbers
 from metaq_spark.backends.metaq.positions import AskEach
 from metaq_spark.offsets import Ranges
 
@@ -29,13 +31,17 @@ HEAD_BYTES: Final = 16
 
 
 class FrameHeads:
-    """Implements ``LastMessages``. ``ask_each`` is ``Cluster.ask_each``, with its errors."""
+    """Implements ``LastMessages``. ``ask_each`` is ``Cluster.ask_each``, with its errors.
 
-    def __init__(self, ask_each: AskEach) -> None:
-        self._ask_each = ask_each
+    ``last_start`` returns where the message before an offset begins, if that is known.
+    """
+
+    def __init__(self, ask_each: AskEach, last_start: Callable[[TopicPartition, int], int | None]) -> None:
+        self._ask_each, self._last_start = ask_each, last_start
 
     def before(self, spans: Ranges) -> dict[TopicPartition, str]:
-        return self._ask_each(spans, partial(_before, spans))
+        known = {where: self._last_start(where, span.end) for where, span in spans.items()}
+        return self._ask_each(spans, partial(_before, spans, known))
 
     def differing(self, asked: Mapping[TopicPartition, tuple[int, str]]) -> set[TopicPartition]:
         same = self._ask_each(asked, partial(_same, asked))
@@ -46,17 +52,17 @@ class FrameHeads:
         return timestamp_ms(message_id_at(bytes.fromhex(message)))
 
 
-def _before(spans: Ranges, session: Session, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, str]:
+def _before(
+    spans: Ranges, known: Mapping[TopicPartition, int | None], session: Session, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, str]:
     if EXT_BOUNDARY not in session.extensions:
         return dict(_searched(spans, session, partitions))
-    asked = [
-        GetOffset(where.topic, GROUP, where.partition.index, spans[where].end - 1, 0, "boundary")
-        for where in partitions
-    ]
-    starts = [int(session.text_of(reply, c)) for c, reply in zip(asked, call_all(session, asked), strict=True)]
-    heads = _heads(session, dict(zip(partitions, starts, strict=True)))
-    at = dict(zip(partitions, starts, strict=True))
-    return {where: head.hex() for where, head in heads.items() if at[where] + _frame_bytes(head) == spans[where].end}
+    starts = {where: at for where in partitions if (at := known[where]) is not None}
+    others = [where for where in partitions if where not in starts]
+    found = numbers(session, [(where, "boundary", spans[where].end - 1) for where in others])
+    starts |= zip(others, found, strict=True)
+    heads = _heads(session, starts).items()
+    return {where: head.hex() for where, head in heads if starts[where] + _frame_bytes(head) == spans[where].end}
 
 
 def _same(

@@ -17,8 +17,9 @@ from metaq.backends.metaq.session import Session, call_all
 from metaq.errors import DataMissing, ExtensionMissing
 from metaq.formats.frames import HEADER_BYTES, frame_bytes, pass_whole, require_length
 from metaq.model import OffsetRange, TopicPartition
-from metaq.protocols.text.commands import Get, GetOffset, OffsetMode, Reply
+from metaq.protocols.text.commands import Get, Reply
 from metaq.protocols.text.extensions import EXT_BOUNDARY, EXT_ORDINAL, EXT_TIMESTAMP
+from metaq_spark.backends.metaq.ordinals import CountedEnd, Question, counted_ends, numbers
 from metaq_spark.offsets import Ranges
 from metaq_spark.source.backend import Cuts, MessageStart, SkipAhead, Skipped
 
@@ -37,12 +38,16 @@ class AskEach(Protocol):
 
 
 class FrameLookup:
-    """Implements ``Positions``. ``ask_each`` is ``Cluster.ask_each``, with its errors."""
+    """Implements ``Positions``. ``ask_each`` is ``Cluster.ask_each``, with its errors.
+
+    ``connections`` counts them: behind a new one may be another broker, which numbers its messages differently.
+    """
 
     offsets_per_message_min = HEADER_BYTES
 
-    def __init__(self, ask_each: AskEach) -> None:
-        self._ask_each = ask_each
+    def __init__(self, ask_each: AskEach, connections: Callable[[], int]) -> None:
+        self._ask_each, self._connections = ask_each, connections
+        self._known_at, self._ends = 0, dict[TopicPartition, CountedEnd]()
 
     def bytes_per_offset(self, ranges: Ranges) -> dict[TopicPartition, float]:
         """Return 1 for each: an offset is a byte."""
@@ -64,7 +69,32 @@ class FrameLookup:
         return {(where, at): end for where in found for at, end in zip(offsets[where], found[where], strict=True)}
 
     def skip(self, asked: Mapping[TopicPartition, SkipAhead]) -> dict[TopicPartition, Skipped]:
-        return self._ask_each(asked, partial(_skip, asked))
+        return self._ask_each(asked, partial(self._skip, asked))
+
+    def last_start(self, where: TopicPartition, end: int) -> int | None:
+        """Return where the message before ``end`` begins, if the last ``skip`` has found it."""
+        known = self._ends.get(where)
+        return known.last if known is not None and known.offset == end else None
+
+    def _skip(
+        self, asked: Mapping[TopicPartition, SkipAhead], session: Session, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, Skipped]:
+        asked = {where: asked[where] for where in partitions}
+        if EXT_ORDINAL not in session.extensions:
+            return {at: skip_messages(session, at.topic, at.partition.index, *skip) for at, skip in asked.items()}
+        if (connections := self._connections()) != self._known_at:
+            self._known_at, self._ends = connections, {}
+        found = {}
+        for where, (end, count) in counted_ends(session, asked, self._ends).items():
+            span, at = asked[where].span, end.offset
+            if span.start < at <= span.end:
+                self._ends[where] = end
+            else:
+                self._ends.pop(where, None)
+            if at <= span.start:  # behind the damaged bytes that hide messages
+                at = _frame_ends({where: [span.start]}, session, [where])[where][0]
+            found[where] = Skipped(min(at, span.end), max(1, count))
+        return found
 
     def first_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the offset of the first message at or after each time (since 1970), else the readable end.
@@ -80,9 +110,9 @@ def _boundaries(
 ) -> dict[TopicPartition, list[int]]:
     if EXT_BOUNDARY not in session.extensions:
         return {where: list(_walked(session, where, asked[where])) for where in partitions}
-    questions = [(where, offset) for where in partitions for offset in asked[where].offsets]
+    questions: list[Question] = [(where, "boundary", at) for where in partitions for at in asked[where].offsets]
     found: dict[TopicPartition, list[int]] = {where: [] for where in partitions}
-    for (where, _), answer in zip(questions, _numbers(session, questions, "boundary"), strict=True):
+    for (where, _, _), answer in zip(questions, numbers(session, questions), strict=True):
         found[where].append(max(answer, asked[where].floor))
     return found
 
@@ -119,58 +149,13 @@ def _frame_end(session: Session, where: TopicPartition, get: Get, reply: Reply) 
     return get.offset + max(HEADER_BYTES, frame_bytes(outcome.data))
 
 
-def _skip(
-    asked: Mapping[TopicPartition, SkipAhead], session: Session, partitions: Sequence[TopicPartition]
-) -> dict[TopicPartition, Skipped]:
-    if EXT_ORDINAL in session.extensions:
-        return _skip_by_ordinals(asked, session, partitions)
-    return {
-        where: skip_messages(session, where.topic, where.partition.index, asked[where].span, asked[where].messages_max)
-        for where in partitions
-    }
-
-
-def _skip_by_ordinals(
-    asked: Mapping[TopicPartition, SkipAhead], session: Session, partitions: Sequence[TopicPartition]
-) -> dict[TopicPartition, Skipped]:
-    spans = {where: asked[where].span for where in partitions}
-    marks = [(where, offset) for where, span in spans.items() for offset in (span.start, span.end)]
-    ordinals = dict(zip(marks, _numbers(session, marks, "ordinal"), strict=True))
-    first = {where: ordinals[where, span.start] for where, span in spans.items()}
-    counted = {where: ordinals[where, span.end] - first[where] for where, span in spans.items()}
-    found = {where: Skipped(spans[where].end, max(1, count)) for where, count in counted.items()}
-    cut = [where for where in partitions if counted[where] > asked[where].messages_max]
-    behind = _numbers(session, [(where, first[where] + asked[where].messages_max) for where in cut], "message")
-    for where, offset in zip(cut, behind, strict=True):
-        found[where] = _inside(session, where, spans[where], Skipped(offset, asked[where].messages_max))
-    return found
-
-
-def _inside(session: Session, where: TopicPartition, span: OffsetRange, skipped: Skipped) -> Skipped:
-    """Return ``skipped`` if it makes progress; else the offset behind the damaged bytes that hide messages."""
-    if skipped.offset > span.start:
-        return Skipped(min(skipped.offset, span.end), skipped.messages)
-    behind = _frame_ends({where: [span.start]}, session, [where])[where][0]
-    return Skipped(min(behind, span.end), skipped.messages)
-
-
 def _first_at(
     times_ms: Mapping[TopicPartition, int], session: Session, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
     if EXT_TIMESTAMP not in session.extensions:
         raise ExtensionMissing(session.address, EXT_TIMESTAMP, "starting or ending at a time")
-    answers = _numbers(session, [(where, times_ms[where]) for where in partitions], "timestamp")
+    answers = numbers(session, [(where, "timestamp", times_ms[where]) for where in partitions])
     return dict(zip(partitions, answers, strict=True))
-
-
-def _numbers(session: Session, questions: Sequence[tuple[TopicPartition, int]], mode: OffsetMode) -> list[int]:
-    """Return the answers of ``offset`` in ``mode``."""
-    commands = [GetOffset(where.topic, GROUP, where.partition.index, n, 0, mode) for where, n in questions]
-    texts = [session.text_of(reply, c) for c, reply in zip(commands, call_all(session, commands), strict=True)]
-    try:
-        return [int(text) for text in texts]
-    except ValueError:
-        raise session.protocol_error(f"an answer to offset is no number: {texts[:3]!r}") from None
 
 
 _WINDOW_BYTES_START: Final = 16 << 10

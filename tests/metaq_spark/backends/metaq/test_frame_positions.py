@@ -59,6 +59,28 @@ def test_answers_are_those_of_a_list_of_boundaries(harness: Harness, seed: int) 
             assert asked.skip({where: skip})[where] == ideal.skip({letter: skip})[letter]
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_one_skip_behind_the_other_ends_where_the_list_says(seed: int) -> None:
+    """Some are cut, some reach the end, and then there are more messages: every guess is wrong now and then."""
+    harness, chance = Harness(), random.Random(seed)
+    marks, asked = fill(harness, seed), lookup_in(harness)
+    at = dict.fromkeys(marks, 0)
+    for _ in range(25):
+        skips, expected = {}, {}
+        for where, known in marks.items():
+            if at[where] == len(known) - 1:
+                known += [harness.put("orders", where.partition.broker_id, 0, bytes(size)) for size in (0, 50, 7)]
+            end, count = chance.randint(at[where] + 1, len(known) - 1), chance.choice([1, 2, 5, 30])
+            skips[where] = SkipAhead(OffsetRange(known[at[where]], known[end]), count)
+            messages = min(count, end - at[where])
+            at[where] += messages
+            expected[where] = Skipped(known[at[where]], messages)
+        assert asked.skip(skips) == expected
+        for where, known in marks.items():
+            assert asked.last_start(where, known[at[where]]) == known[at[where] - 1]
+            assert asked.last_start(where, known[at[where] - 1]) is None
+
+
 def test_questions_about_both_brokers_come_back_together(harness: Harness) -> None:
     marks = fill(harness, 9)
     asked = lookup_in(harness)

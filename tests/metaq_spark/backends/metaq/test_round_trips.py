@@ -7,10 +7,12 @@ from metaq_harness import ADDRESSES, Harness
 from recorded import Recorded
 
 from metaq.backends.metaq.pool import SessionPool
+from metaq.protocols.text.commands import Get, GetOffset
 from metaq.testing.memory import MemoryTransport
 from metaq_spark.backends.metaq.source import MetaQSource
 from metaq_spark.options.table import Use
 from metaq_spark.source.batch_reader import BatchReader
+from metaq_spark.source.stream_reader import StreamReader
 from metaq_spark.source.tasks import RangeGroup
 
 PARTITIONS = 60
@@ -48,7 +50,7 @@ def wire(harness: Harness) -> Recorded:
 def put_everywhere(harness: Harness, count: int, messages: int) -> None:
     for broker in range(BROKERS):
         for index in range(count):
-            harness.put("wide", broker, index, *(b"%d-%d %d" % (broker, index, n) for n in range(messages)))
+            harness.put("wide", broker, index, *(b"%d-%02d %d" % (broker, index, n) for n in range(messages)))
 
 
 def test_the_end_of_a_batch_is_three_round_trips_to_each_broker(harness: Harness, wire: Recorded) -> None:
@@ -69,14 +71,67 @@ def test_the_end_of_a_batch_is_one_round_trip_to_each_broker(harness: Harness, w
     assert wire.round_trips == BROKERS
 
 
-def test_a_limit_in_messages_is_two_more(harness: Harness, wire: Recorded) -> None:
-    reader = harness.stream(subscribe="wide", startingOffsets="earliest", maxOffsetsPerTrigger=str(3 * PARTITIONS))
+def limited(harness: Harness, count: int, messages: int, **options: str) -> StreamReader:
+    """A stream with a limit of so many messages of each partition."""
+    limit = str(messages * count * BROKERS)
+    return harness.stream(subscribe="wide", startingOffsets="earliest", maxOffsetsPerTrigger=limit, **options)
+
+
+def test_a_limit_in_messages_is_none_more_but_for_the_first_batch(
+    harness: Harness, wire: Recorded, count: int
+) -> None:
+    reader = limited(harness, count, 3)
+    position = reader.initialOffset()
+    found = []
+    for _ in range(3):
+        wire.forget()
+        before = harness.count(GetOffset) + harness.count(Get)
+        harness.clock.advance(1)
+        end = reader.latestOffset(position, reader.getDefaultReadLimit())
+        assert len(harness.replay(reader, position, end)) == 3 * count * BROKERS
+        asked = harness.count(GetOffset) + harness.count(Get) - before
+        found.append((wire.round_trips // BROKERS - 1, asked / (count * BROKERS) - 2))  # without those of the tasks
+        position = end
+    # For the ends; with the limits: where the next message and the last one begin; which one that is.
+    assert found[1:] == [(3, 2 + 1)] * 2
+    assert found[0] <= (5, 3 + 2 + 1)
+
+
+def test_a_limit_that_is_not_reached_is_none_more_either(harness: Harness, wire: Recorded, count: int) -> None:
+    reader = limited(harness, count, 11)
+    position, _ = harness.micro_batch(reader, reader.initialOffset())
+    put_everywhere(harness, count, messages=10)
+    wire.forget()
+    before = harness.count(GetOffset)
+    harness.clock.advance(1)
+    end = reader.latestOffset(position, reader.getDefaultReadLimit())
+    assert wire.round_trips == 3 * BROKERS
+    assert harness.count(GetOffset) - before == 2 * count * BROKERS  # how many messages, and where the last one begins
+    assert len(harness.replay(reader, position, end)) == 10 * count * BROKERS
+
+
+def test_a_limit_above_all_messages_that_can_be_there_costs_nothing(
+    harness: Harness, wire: Recorded, count: int
+) -> None:
+    reader = limited(harness, count, 1000, proveOffsets="false")
     start = reader.initialOffset()
     harness.clock.advance(1)
     wire.forget()
-    end = reader.latestOffset(start, reader.getDefaultReadLimit())
-    assert end != start
-    assert 3 * BROKERS <= wire.round_trips <= 5 * BROKERS
+    assert reader.latestOffset(start, reader.getDefaultReadLimit()) != start
+    assert (wire.round_trips, harness.count(GetOffset)) == (BROKERS, 0)
+
+
+def test_a_broker_that_was_restarted_is_asked_again_for_what_is_known(harness: Harness, count: int) -> None:
+    """It has lost its indexes and older segments, and numbers its messages by others."""
+    reader = limited(harness, count, 3)
+    position, values = harness.micro_batch(reader, reader.initialOffset())
+    broker = harness.brokers[1]
+    for store in broker.partitions.values():
+        store.messages_dropped += 1000
+    broker.kill()
+    broker.start()
+    position, again = harness.micro_batch(reader, position)
+    assert len(values) == len(again) == 3 * count * BROKERS
 
 
 def test_a_limit_in_bytes_is_one_more(harness: Harness, wire: Recorded) -> None:
