@@ -95,9 +95,9 @@ class CheckedStarts:
     check: Callable[[TopicPartition], None]
     starts: StartResolver
 
-    def resolve(self, where: TopicPartition) -> GroupOffset:
+    def resolve(self, where: TopicPartition, since_ms: int | None = None) -> GroupOffset:
         self.check(where)
-        return self.starts.resolve(where)
+        return self.starts.resolve(where, since_ms)
 
 
 class MetaqCore(ConsumerCore[Delivery]):

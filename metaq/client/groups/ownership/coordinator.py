@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 from metaq.client.groups.owned import Owned
 from metaq.client.groups.ownership.assignment import Order, Strategy, wanted_partitions
@@ -42,7 +42,7 @@ from metaq.discovery.zk_groups import GroupView
 from metaq.discovery.zk_layout import GroupOffset, is_further
 from metaq.errors import ConsumerIdInUse, MetaqError, ZooKeeperAway
 from metaq.model import TopicPartition
-from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq.net.clock import SYSTEM_CLOCK, Clock, wall_clock_ms
 
 STORAGE_S: Final = 5.0
 """Longest wait at the end for a storage that hangs."""
@@ -54,9 +54,12 @@ MakeOwned = Callable[[TopicPartition, GroupOffset, int, GroupOffset | None], Own
 
 
 class Starts(Protocol):
-    """Finds where a group begins in a partition without a stored offset."""
+    """Finds where a group begins in a partition without a stored offset.
 
-    def resolve(self, where: TopicPartition) -> GroupOffset: ...
+    ``since_ms``: the partition came after the consumer had begun, so that it reads all messages from then on; 0 = all.
+    """
+
+    def resolve(self, where: TopicPartition, since_ms: int | None = None) -> GroupOffset: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,7 @@ class MemberCoordinator:
         self._wake = threading.Event()
         self._stopping = False
         self._schedule = StepSchedule(settings.save_s, clock)
+        self._first: _FirstView | None = None
         self._claimed: set[TopicPartition] = set()
         """Partitions that the membership has assigned to this consumer in this session."""
         self._waits_since_s: float | None = None
@@ -273,7 +277,8 @@ class MemberCoordinator:
 
     def _rebalance(self) -> MetaqError | None:
         """Compute this consumer's partitions and read them; return why some cannot be started, the others are read."""
-        view = self._membership.view()
+        now_ms, view = wall_clock_ms(), self._membership.view()
+        self._first = self._first or _FirstView.of(view, now_ms)
         if self._membership.consumer_id not in view.members:
             return None  # the session has just ended
         wanted = wanted_partitions(
@@ -405,7 +410,7 @@ class MemberCoordinator:
 
     def _start(self, where: TopicPartition) -> GroupOffset:
         try:
-            return self._starts.resolve(where)
+            return self._starts.resolve(where, None if self._first is None else self._first.since_ms(where))
         except KeyError:
             raise _Unknown(where) from None
 
@@ -450,6 +455,28 @@ class MemberCoordinator:
             for where, offset in sorted(saved.items(), key=lambda pair: pair[0])
         )
         return ", ".join(texts) or "no partition"
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstView:
+    """The partitions that there were when a consumer began, at ``now_ms``."""
+
+    partitions: frozenset[TopicPartition]
+    brokers: frozenset[int | str]
+    now_ms: int
+
+    @classmethod
+    def of(cls, view: GroupView, now_ms: int) -> Self:
+        found = frozenset(TopicPartition(topic, each) for topic, some in view.partitions.items() for each in some)
+        return cls(found, frozenset(where.partition.broker for where in found), now_ms)
+
+    def since_ms(self, where: TopicPartition) -> int | None:
+        """Return from when on a partition's messages are new; ``None``: it was there. A broker that was there has no
+        older messages in it.
+        """
+        if where in self.partitions:
+            return None
+        return 0 if where.partition.broker in self.brokers else self.now_ms
 
 
 class _Waits(MetaqError):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, Literal, cast
 
 from metaq.backends.metaq.boundaries import first_at_time, frame_boundary
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.positions import lookup
+from metaq.backends.metaq.session import Session
 from metaq.discovery.base import Directory
 from metaq.discovery.zk_layout import GroupOffset
-from metaq.errors import BrokerError
+from metaq.errors import BrokerError, ExtensionMissing
 from metaq.model import INT64_MAX, Partition, TopicPartition
 
 Start = Literal["earliest", "latest"] | int | datetime | Mapping[Partition, int] | Mapping[TopicPartition, int]
@@ -73,8 +75,8 @@ class StartResolver:
     def __init__(self, directory: Directory, pool: SessionPool, start: Start) -> None:
         self._directory, self._pool, self._start = directory, pool, checked_start(start)
 
-    def resolve(self, where: TopicPartition) -> GroupOffset:
-        """Return the offset to begin at.
+    def resolve(self, where: TopicPartition, since_ms: int | None = None) -> GroupOffset:
+        """Return the offset to begin at; ``since_ms``: "latest" means all messages from that time on.
 
         Raises:
             KeyError: No address of the partition's broker is known.
@@ -89,7 +91,7 @@ class StartResolver:
                     case "earliest":
                         return GroupOffset(lookup(session, topic, index, 0, "segment"))
                     case "latest":
-                        return GroupOffset(lookup(session, topic, index, INT64_MAX, "segment"))
+                        return GroupOffset(_latest(session, where, since_ms))
                     case int(time_ms):
                         return GroupOffset(first_at_time(session, topic, index, time_ms))
                     case offsets:
@@ -107,3 +109,16 @@ class StartResolver:
             if name in (where, where.partition):
                 return offset
         return 0
+
+
+def _latest(session: Session, where: TopicPartition, since_ms: int | None) -> int:
+    """Return the end, or the first message from a time on; the first of all if the broker stores no times (a Java
+    broker).
+    """
+    topic, index = where.topic, where.partition.index
+    if since_ms is None:
+        return lookup(session, topic, index, INT64_MAX, "segment")
+    if since_ms:
+        with suppress(ExtensionMissing):
+            return first_at_time(session, topic, index, since_ms)
+    return lookup(session, topic, index, 0, "segment")

@@ -192,13 +192,17 @@ class RocketStarts:
     def __init__(self, offsets: Offsets, group: str, start: Start, committed: BrokerOffsets | None) -> None:
         self._offsets, self._group, self._start, self._committed = offsets, group, start, committed
 
-    def resolve(self, where: TopicPartition) -> GroupOffset:
-        """Return the start offset. Raises as ``Offsets``."""
+    def resolve(self, where: TopicPartition, since_ms: int | None = None) -> GroupOffset:
+        """Return the start offset; ``since_ms``: "latest" means all messages from that time on. Raises as
+        ``Offsets``.
+        """
         if self._committed is not None:
             offset = self._committed.committed(self._group, [where])[where]
             if offset is not None:
                 return GroupOffset(offset)
         start: Start = "earliest" if where.topic.startswith(RETRY_PREFIX) else self._start
+        if start == "latest" and since_ms is not None:
+            start = since_ms or "earliest"
         match start:
             case "earliest" | "latest":
                 available = self._offsets.ranges([where])[where]

@@ -22,10 +22,10 @@ pytestmark = pytest.mark.process
 def test_a_new_member_reads_what_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resolve, is_known = RocketStarts.resolve, False
 
-    def resolved(starts: RocketStarts, where: TopicPartition) -> GroupOffset:
+    def resolved(starts: RocketStarts, where: TopicPartition, since_ms: int | None = None) -> GroupOffset:
         if where.partition.index == 1 and not is_known:
             raise ConnectionFailed(Address("127.0.0.1", 1), "ask", "the master is away")
-        return resolve(starts, where)
+        return resolve(starts, where, since_ms)
 
     monkeypatch.setattr(RocketStarts, "resolve", resolved)
     with BrokerProcess(tmp_path) as broker, RocketMQ(broker.name_servers) as mq:

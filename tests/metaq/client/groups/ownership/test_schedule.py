@@ -73,7 +73,7 @@ class Offsets(MemoryOffsets):
 class Begins:
     """Each partition is begun at 0."""
 
-    def resolve(self, where: TopicPartition) -> GroupOffset:
+    def resolve(self, where: TopicPartition, since_ms: int | None = None) -> GroupOffset:
         return GroupOffset(0)
 
 
