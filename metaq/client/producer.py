@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from metaq.backends.metaq.batch_writer import RETRIES
 from metaq.backends.metaq.pool import SessionPool, pair_policy
@@ -38,19 +38,29 @@ from metaq.sizes import parse_size
 __all__ = ["Producer", "Receipt", "encode_block", "put", "put_batch"]
 
 
+ROUTE_AGE_S: Final = 30.0
+"""Seconds after which the brokers of a topic are looked up again, beside the sends. The same as for RocketMQ."""
+
+
+NOTHING_KNOWN: Final[Mapping[Partition, Address]] = {}
+
+
 class _Route(NamedTuple):
-    """Where a topic can be sent to: its partitions in order, and the broker of each."""
+    """Where a topic can be sent to: its partitions in order, and the broker of each. It is looked up again at
+    ``old_s``.
+    """
 
     partitions: tuple[Partition, ...]
     addresses: Mapping[Partition, Address]
+    old_s: float
 
 
 class Producer(SubmittingProducer[Message, bytes, Sent]):
     """Sends messages to the partitions that ``partitioner`` chooses (default: by key, in turn without one).
 
-    The brokers of a topic are looked up once, and again after a failure. One thread at a time, except ``submit``.
-    ``linger_s``, ``window`` (bytes, or a text such as ``4 MiB``), ``on_overflow`` and ``max_block_s`` are for
-    ``submit``; see there.
+    The brokers of a topic are looked up again after a failure, and every ``ROUTE_AGE_S`` while it sends. One thread at
+    a time, except ``submit``. ``linger_s``, ``window`` (bytes, or a text such as ``4 MiB``), ``on_overflow`` and
+    ``max_block_s`` are for ``submit``; see there.
     """
 
     def __init__(
@@ -185,7 +195,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         """
         self.submissions.check_open()
         Message.require(message)
-        partitions, addresses = self._route(topic)
+        partitions, addresses, _ = self._route(topic)
         if partition is None:
             partition = partitions[next(self._next) % len(partitions)]
         _require_partition(topic, partition, addresses)
@@ -241,7 +251,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         return self._send(topic, zip(chosen, frames, strict=True))
 
     def _choose(self, topic: str, partition: Partition | None, key: bytes | str | None) -> Partition:
-        partitions, addresses = self._routes.get(topic) or self._route(topic)
+        partitions, addresses, _ = self._routes.get(topic) or self._route(topic)
         if partition is None:
             partition = self._partitioner(topic, partitions, None if key is None else bytes_of(key, "key"))
         if partition not in addresses:
@@ -252,9 +262,26 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         route = self._routes.get(topic)
         if route is None:
             require_topic(topic)
-            addresses = self._directory.writable(topic)
-            route = self._routes.setdefault(topic, _Route(tuple(addresses), addresses))
+            route = self._routes.setdefault(topic, self._look_up(topic))
         return route
+
+    def _look_up(self, topic: str, known: Mapping[Partition, Address] = NOTHING_KNOWN) -> _Route:
+        addresses = dict(sorted({**known, **self._directory.writable(topic)}.items()))
+        return _Route(tuple(addresses), addresses, self._pool.clock.monotonic() + ROUTE_AGE_S)
+
+    def _look_again(self, topic: str) -> None:
+        """Look the brokers of a topic up in a thread, if that was long ago: there may be more of them, or partitions.
+
+        The known ones are used meanwhile, and if that fails. One that is not listed now may only be restarting.
+        """
+        route, now_s = self._route(topic), self._pool.clock.monotonic()
+        if now_s >= route.old_s:
+            self._routes[topic] = route._replace(old_s=now_s + ROUTE_AGE_S)
+            self.submissions.lookups.start(topic, self._renew)
+
+    def _renew(self, topic: str) -> None:
+        known = self._routes.get(topic)
+        self._routes[topic] = self._look_up(topic, NOTHING_KNOWN if known is None else known.addresses)
 
     def _send(self, topic: str, rows: Iterable[tuple[Partition, bytes]]) -> list[Sent]:
         gathering: OpenBatches[bytes, Sent] = OpenBatches(BLOCK_MESSAGES_MAX, BLOCK_BYTES_MAX)
@@ -295,6 +322,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         return persist(lambda: stack.enter_context(self._pool.lease(address)), policy, self._pool.clock), policy
 
     def _by_address(self, topic: str, blocks: Iterable[Block]) -> dict[Address, list[Block]]:
+        self._look_again(topic)
         addresses, found = self._route(topic).addresses, dict[Address, list[Block]]()
         for block in blocks:
             partition = partition_of(block)

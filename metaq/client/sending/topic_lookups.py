@@ -35,13 +35,13 @@ class TopicLookups:
             Exception: ``look_up`` raised it.
         """
         try:
-            self._started(topic, look_up).result(self._max_wait_s)
+            self.start(topic, look_up).result(self._max_wait_s)
         except TimeoutError:
             raise TopicLookupTimeout(topic, self._max_wait_s) from None
 
     async def wait_in_loop(self, topic: str, look_up: Callable[[str], object]) -> None:
         """Wait as ``wait`` does, in a task. Cancelling the task does not cancel the look-up for others."""
-        found = asyncio.wrap_future(self._started(topic, look_up))
+        found = asyncio.wrap_future(self.start(topic, look_up))
         # retrieve the exception even if no caller waits
         found.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
@@ -49,7 +49,8 @@ class TopicLookups:
         except TimeoutError:
             raise TopicLookupTimeout(topic, self._max_wait_s) from None
 
-    def _started(self, topic: str, look_up: Callable[[str], object]) -> Future[None]:
+    def start(self, topic: str, look_up: Callable[[str], object]) -> Future[None]:
+        """Call ``look_up(topic)`` in a thread, unless a look-up of the topic is under way; return its future."""
         with self._lock:
             if (future := self._under_way.get(topic)) is None:
                 future = self._under_way[topic] = Future()

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fix_broker import wait_until
 from fix_client import ADDRESS, MemoryCluster, memory_session, scripted_session
 from hypothesis import given
 from hypothesis import strategies as st
 
 from metaq.backends.metaq.session import Session
-from metaq.client.producer import Producer, Receipt, encode_block, put, put_batch
+from metaq.client.producer import ROUTE_AGE_S, Producer, Receipt, encode_block, put, put_batch
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import BrokerError, CorruptFrame, ProtocolError, TopicNotFound
 from metaq.formats.frames import walk
@@ -149,6 +150,29 @@ def test_the_producer_takes_the_partitions_in_rotation(cluster: MemoryCluster) -
     assert stored(first, "t", 0) == [Message(b"0"), Message(b"3")]
     assert stored(first, "t", 1) == [Message(b"1"), Message(b"4")]
     assert stored(second, "t", 0) == [Message(b"2"), Message(b"5")]
+
+
+def test_the_producer_uses_partitions_that_come_meanwhile(cluster: MemoryCluster) -> None:
+    producer = Producer(FixedDirectory(cluster.addresses, cluster.pool), cluster.pool)
+    producer.send("t", "one")
+    cluster.brokers[1].topics["t"] = 2
+    cluster.transport.clock.advance(ROUTE_AGE_S)
+
+    def is_used() -> bool:
+        return Partition(1, 1) in {producer.send("t", "more").partition for _ in range(4)}
+
+    wait_until(is_used, "the new partition to be used")
+
+
+def test_a_broker_that_is_away_stops_no_send_to_others(cluster: MemoryCluster) -> None:
+    producer = Producer(FixedDirectory(cluster.addresses, cluster.pool), cluster.pool)
+    here = Partition(0, 0)
+    producer.send("t", "one", partition=here)
+    cluster.brokers[1].kill()
+    for _ in range(3):
+        cluster.transport.clock.advance(ROUTE_AGE_S)
+        assert producer.send("t", "more", partition=here).partition == here
+    assert len(stored(cluster.brokers[0])) == 4
 
 
 def test_the_producer_puts_where_it_is_asked_to(cluster: MemoryCluster) -> None:
