@@ -41,11 +41,12 @@ def _id_at(tick: int, broker_id: int) -> int:
     return (tick >> SEQUENCE_BITS) << TIME_SHIFT | broker_id << SEQUENCE_BITS | tick & IDS_PER_MS - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class IdRange:
     """``count`` consecutive ids of one broker: the sequence counts up and carries into the next millisecond.
 
     ``first_ms`` is wall-clock milliseconds. Consecutive ids are not consecutive integers where the sequence carries.
+    A range is never changed; frozen it would take three times as long to make.
     """
 
     first_ms: int

@@ -139,7 +139,8 @@ def lookups(store: MessageStore, engine: Engine, files: Files, data: Path) -> Lo
 
     def name_of(topic: str, queue: int) -> str:
         log = engine.stores.get(topic, queue)
-        return topic if log is None or log.incarnation is None else f"{topic}/{log.incarnation}"
+        incarnation = None if log is None else log.incarnation
+        return topic if incarnation is None else f"{topic}/{incarnation}"
 
     def ends() -> dict[Partition, int]:
         return {(name_of(*queue), queue[1]): end for queue, (_, end) in ranges().items()}

@@ -323,12 +323,13 @@ class Connection(asyncio.BufferedProtocol):
         queue.charge(began, ended, id(self))
         limits = self._limits
         is_over = replies.unanswered >= limits.pipelined_requests_max or replies.ready_bytes > limits.output_bytes_max
-        if is_over or self._paused or self._input or not self._reading:
+        is_left = self._unsent or self._input
+        if is_left != self._heavy:
+            self._heavy, self._used_s = is_left, 0.0
+        if is_left or is_over or self._paused or not self._reading:
             self._regulate(is_over)
-        if (heavy := self._unsent or self._input) != self._heavy:
-            self._heavy, self._used_s = heavy, 0.0
-        if self._unsent or (self._input and not self._paused and not replies.full):
-            self._wait()
+            if self._unsent or (self._input and not self._paused and not replies.full):
+                self._wait()
         self._report()
         if self._eof or replies.ended:
             # A client that has closed its side gets no answers to requests that are held for long, such as pulls.

@@ -127,44 +127,39 @@ class FrameDecoder:
         """Return the next complete command, ``None`` if there is none. Raises as the iterator."""
         if self._error is not None:
             raise self._error
-        try:
-            return self._take()
-        except ProtocolError as error:
-            self._error, self._received = error, b""
-            raise
-
-    def _take(self) -> RemotingCommand | None:
         received = self._received
         there = len(received)
         if there < self._missing:
             return None
-        if there < _HEAD.size:
-            if there >= _WORD.size:
-                self._check_length(*_WORD.unpack_from(received))
-            return None
-        length, word = _HEAD.unpack_from(received)
-        codec, header_length = word >> 24, word & HEADER_BYTES_LIMIT
-        if not _WORD.size <= length <= self._frame_bytes_max - _WORD.size:
-            self._check_length(length)
-        if codec > Codec.BINARY or not 0 < header_length <= min(length - _WORD.size, self._header_bytes_max):
-            self._check_header(codec, header_length, length)
-        end = _WORD.size + length
-        if there < end:
-            self._missing = end
-            return None
-        body_start = _HEAD.size + header_length
-        view = memoryview(received)
-        header, body = view[_HEAD.size : body_start].tobytes(), view[body_start:end].tobytes()
-        view.release()  # the bytes behind it are moved
-        self._missing, self.taken_bytes = 0, end
-        if end == there:  # usual: most clients have one request in flight
-            self._received = b""
-        else:
-            assert isinstance(received, bytearray)
-            del received[:end]
-        if codec == Codec.JSON:
-            return read_json(header, body)
-        return read_binary(header, body)
+        try:
+            if there < _HEAD.size:
+                if there >= _WORD.size:
+                    self._check_length(*_WORD.unpack_from(received))
+                return None
+            length, word = _HEAD.unpack_from(received)
+            codec, header_length = word >> 24, word & HEADER_BYTES_LIMIT
+            if not _WORD.size <= length <= self._frame_bytes_max - _WORD.size:
+                self._check_length(length)
+            if codec > Codec.BINARY or not 0 < header_length <= min(length - _WORD.size, self._header_bytes_max):
+                self._check_header(codec, header_length, length)
+            end = _WORD.size + length
+            if there < end:
+                self._missing = end
+                return None
+            body_start = _HEAD.size + header_length
+            view = memoryview(received)
+            header, body = view[_HEAD.size : body_start].tobytes(), view[body_start:end].tobytes()
+            view.release()  # the bytes behind it are moved
+            self._missing, self.taken_bytes = 0, end
+            if end == there:  # usual: most clients have one request in flight
+                self._received = b""
+            else:
+                assert isinstance(received, bytearray)
+                del received[:end]
+            return read_json(header, body) if codec == Codec.JSON else read_binary(header, body)
+        except ProtocolError as error:
+            self._error, self._received = error, b""
+            raise
 
     def _check_length(self, length: int) -> None:
         if length < _WORD.size:

@@ -162,7 +162,7 @@ class Replies:
             call.request.body,
             (header.properties or "").encode("utf-8", "replace"),
             header.born_timestamp,
-            born_host(call),
+            born_host(call.session.client.peer),
             header.flag,
             header.sys_flag,
             header.reconsume_times or 0,

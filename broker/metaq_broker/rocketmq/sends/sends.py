@@ -222,7 +222,7 @@ class Sends:
         properties = f"{text}{joint}{added}".encode("utf-8", "replace")
         if len(properties) > BYTES_MAX:
             return _answer(command, self.checks.too_long)
-        born, times = born_host(send.call), header.reconsume_times or 0
+        born, times = born_host(send.call.session.client.peer), header.reconsume_times or 0
         if self._is_marked(header, text):
             message = OutgoingMessage(
                 command.body, properties, send.born_timestamp, born, header.flag, header.sys_flag, times
@@ -255,7 +255,7 @@ class Sends:
             common.encode("utf-8", "replace"),
             header.sys_flag,
             send.born_timestamp,
-            born_host(send.call),
+            born_host(send.call.session.client.peer),
             header.reconsume_times or 0,
         )
         try:
@@ -268,13 +268,9 @@ class Sends:
         return None
 
 
-def born_host(call: Call) -> bytes:
-    """Return the address of the client in 8 or 20 bytes; zeros if it is unknown."""
-    return _host_of(call.session.client.peer)
-
-
 @lru_cache(maxsize=4096)
-def _host_of(peer: str) -> bytes:
+def born_host(peer: str) -> bytes:
+    """Return the address of a client in 8 or 20 bytes; zeros if it is unknown."""
     ip, _, port = peer.rpartition(":")
     try:
         return host_bytes(ip.strip("[]").partition("%")[0], int(port))
