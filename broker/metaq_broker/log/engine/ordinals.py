@@ -1,13 +1,12 @@
 """Finds the message with a given ordinal, quickly for readers that continue where they stopped.
 
 The index answers for any ordinal, with a search and a short walk. The ends of recent reads are remembered, a few for
-each partition, so that a reader that continues needs neither.
+each partition (``Layout.places``), so that a reader that continues needs neither.
 """
 
 from __future__ import annotations
 
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import Boundary, boundary_at_or_below, boundary_of_message
@@ -34,34 +33,25 @@ def time_before(log: PartitionLog, offset: int) -> int:
     return log.layout.find(offset).first_ms
 
 
-class Ordinals:
-    def __init__(self) -> None:
-        self._places: WeakKeyDictionary[PartitionLog, tuple[str | None, dict[int, int]]] = WeakKeyDictionary()
+def message_at(log: PartitionLog, ordinal: int) -> Boundary:
+    """Return the start of the message with ``ordinal`` messages before it; clamped to the kept, readable range.
 
-    def find(self, log: PartitionLog, ordinal: int) -> Boundary:
-        """Return the start of the message with ``ordinal`` messages before it; clamped to the kept, readable range.
+    If the message is damaged, this is the start of the damage, and its ordinal may be lower.
 
-        If the message is damaged, this is the start of the damage, and its ordinal may be lower.
+    Raises:
+        OSError: The index or the segment cannot be read.
+    """
+    if ordinal >= log.durable_ordinal:
+        return Boundary(log.readable_end, log.durable_ordinal)
+    offset = log.layout.places.get(ordinal)
+    if offset is not None and log.start_offset <= offset < log.readable_end:
+        return Boundary(offset, ordinal)
+    return boundary_of_message(log.layout, ordinal)
 
-        Raises:
-            OSError: The index or the segment cannot be read.
-        """
-        if ordinal >= log.durable_ordinal:
-            return Boundary(log.readable_end, log.durable_ordinal)
-        offset = self._of(log).get(ordinal)
-        if offset is not None and log.start_offset <= offset < log.readable_end:
-            return Boundary(offset, ordinal)
-        return boundary_of_message(log.layout, ordinal)
 
-    def remember(self, log: PartitionLog, ordinal: int, offset: int) -> None:
-        """Remember the start of the message with ``ordinal`` messages before it."""
-        places = self._of(log)
-        if len(places) >= PLACES_MAX and ordinal not in places:
-            del places[next(iter(places))]
-        places[ordinal] = offset
-
-    def _of(self, log: PartitionLog) -> dict[int, int]:
-        known = self._places.get(log)
-        if known is None or known[0] != log.incarnation:  # its files were removed, and offsets begin again
-            known = self._places[log] = log.incarnation, {}
-        return known[1]
+def remember(log: PartitionLog, ordinal: int, offset: int) -> None:
+    """Remember the start of the message with ``ordinal`` messages before it."""
+    places = log.layout.places
+    if len(places) >= PLACES_MAX and ordinal not in places:
+        del places[next(iter(places))]
+    places[ordinal] = offset

@@ -32,6 +32,8 @@ class Layout:
         self.handles = handles
         self.active = self.segments[-1]
         """The segment that is written."""
+        self.places: dict[int, int] = {}
+        """Where recent reads ended: offsets of messages by ordinal. See ``log.engine.ordinals``."""
         self._starts = [segment.start for segment in self.segments]
         self._damage_starts = [entry.start for entry in self.damage]
 

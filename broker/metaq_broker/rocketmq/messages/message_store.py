@@ -25,7 +25,7 @@ from metaq.formats.stored_form import HEAD_BYTES_MAX, encode_head, tag_of
 from metaq.formats.stored_records import Collected, QueueRecords, Wanted
 from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.engine import Engine
-from metaq_broker.log.engine.ordinals import Ordinals, boundary_at, first_ordinal, time_before
+from metaq_broker.log.engine.ordinals import boundary_at, first_ordinal, message_at, remember, time_before
 from metaq_broker.log.engine.outcomes import (
     Appended,
     BlockInvalid,
@@ -152,7 +152,6 @@ class MessageStore:
         self.engine, self.numbers = engine, numbers
         self._extra_bytes = EXTRA_BYTES_MAX + max(0, body_bytes_max - engine.config.system.message_bytes_max)
         self.store_host = store_host
-        self._ordinals = Ordinals()
         self._records: dict[tuple[str, int], QueueRecords] = {}
         self.listeners: list[OnFrames] = []
         self._unreported: dict[tuple[str, int], deque[int]] = {}
@@ -253,7 +252,7 @@ class MessageStore:
             return StorageFailed(str(error))
 
     def _read(self, log: PartitionLog, queue_offset: int, wanted: Wanted) -> ReadRecords | Refusal:
-        offset, ordinal = self._ordinals.find(log, queue_offset)
+        offset, ordinal = message_at(log, queue_offset)
         began, collected, records = offset, Collected(wanted), self._records_of(log)
         run_bytes = min(READ_BYTES, max(READ_BYTES_MIN, records.frame_bytes * wanted.messages_max * 5 // 4))
         frame_bytes = 0  # of a frame that is longer than a run
@@ -285,7 +284,7 @@ class MessageStore:
             run_bytes, frame_bytes = READ_BYTES, 0
         if collected.looked_at:
             records.frame_bytes = (offset - began) // collected.looked_at + 1
-        self._ordinals.remember(log, ordinal, offset)
+        remember(log, ordinal, offset)
         body, first, end = b"".join(collected.records), first_ordinal(log), log.durable_ordinal
         return ReadRecords(body, ordinal, first, end, collected.count, collected.looked_at)
 
@@ -311,7 +310,7 @@ class MessageStore:
     def _stored(
         self, log: PartitionLog, nothing: ReadRecords, messages_max: int, bytes_max: int
     ) -> StoredRun | Refusal:
-        at = self._ordinals.find(log, nothing.next_offset)
+        at = message_at(log, nothing.next_offset)
         found = log.read(at.offset, bytes_max)
         if isinstance(found, ReadMoved):  # into damage
             at = boundary_at(log, found.offset)
@@ -322,7 +321,7 @@ class MessageStore:
         if base is None:
             return NumberPending(log.topic, log.index, at.offset)
         end = self._whole_frames(log, at, found, messages_max)
-        self._ordinals.remember(log, end.ordinal, end.offset)
+        remember(log, end.ordinal, end.offset)
         return StoredRun(
             found._replace(length=end.offset - at.offset),
             at.ordinal,
@@ -340,7 +339,7 @@ class MessageStore:
             CorruptFrame: The first is longer than the stored bytes.
         """
         limit = min(at.offset + found.length, at.offset + STRETCH_BYTES - at.offset % STRETCH_BYTES)
-        end = self._ordinals.find(log, at.ordinal + messages_max)
+        end = message_at(log, at.ordinal + messages_max)
         if end.offset > limit:
             end = boundary_at(log, limit)
         if end.offset > at.offset:
@@ -374,7 +373,7 @@ class MessageStore:
             is_there = log.start_offset <= offset < log.readable_end and where.offset == offset
             if not is_there or stretch.incarnation != log.incarnation:
                 return NothingAt(physical_offset)
-            self._ordinals.remember(log, where.ordinal, offset)
+            remember(log, where.ordinal, offset)
             batch = self._read(log, where.ordinal, Wanted(1, 1, 1))
         except (OSError, CorruptFrame) as error:
             return StorageFailed(str(error))
@@ -434,7 +433,7 @@ class MessageStore:
         if isinstance(log, Refusal) or not first_ordinal(log) <= queue_offset < log.durable_ordinal:
             return None
         try:
-            where = self._ordinals.find(log, queue_offset)
+            where = message_at(log, queue_offset)
             found = log.read(where.offset, HEADER_BYTES)
             if not isinstance(found, Slice) or where.ordinal != queue_offset:
                 return None

@@ -23,8 +23,8 @@ from metaq.protocols.remoting.codes import name_of
 from metaq.protocols.remoting.wire_types import Wire, bits_of, camel_case, names_of
 
 _NUMBER: Final = re.compile("[+-]?[0-9]{1,19}")
-_DIGITS_THAT_FIT: Final = 9
-"""A number with at most this many digits always fits 32 bits."""
+_DIGITS: Final = {32: 9, 64: 18}
+"""A number with at most so many digits always fits so many bits."""
 
 
 def _read_number(bits: int) -> Callable[[str], int]:
@@ -48,18 +48,23 @@ def _write_boolean(value: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """A type of field: its name in tables, the allowed values, a parser and a formatter."""
+    """A type of field: its name in tables, the allowed values, a parser and a formatter.
+
+    ``digits``: a value of at most so many decimal digits is a number that fits; 0 for a boolean, -1 for a text.
+    """
 
     name: str
     allowed: str
     read: Callable[[str], Any]
     write: Callable[[Any], str]
+    digits: int
 
 
-_TEXT: Final = FieldType("text", "a text", str, str)
-_BOOLEAN: Final = FieldType("boolean", "true or false", _read_boolean, _write_boolean)
+_TEXT: Final = FieldType("text", "a text", str, str, -1)
+_BOOLEAN: Final = FieldType("boolean", "true or false", _read_boolean, _write_boolean, 0)
 _NUMBERS: Final = {
-    bits: FieldType(f"i{bits}", f"a number of {bits} bits", _read_number(bits), str) for bits in (32, 64)
+    bits: FieldType(f"i{bits}", f"a number of {bits} bits", _read_number(bits), str, digits)
+    for bits, digits in _DIGITS.items()
 }
 
 
@@ -74,7 +79,7 @@ class HeaderField:
 
 _KNOWN: Final[dict[type[Header], tuple[HeaderField, ...]]] = {}
 
-Read = tuple[str, str, FieldType | None, HeaderField]
+Read = tuple[str, str, int, HeaderField]
 
 
 def fields_of(header: type[Header]) -> tuple[HeaderField, ...]:
@@ -90,10 +95,9 @@ def fields_of(header: type[Header]) -> tuple[HeaderField, ...]:
 
 @cache
 def _reads_of(header: type[Header], short: bool) -> list[Read]:
-    """Return how the fields of ``header`` are read: attribute, name, type (``None``: a text), field."""
+    """Return how the fields of ``header`` are read: attribute, name, ``digits`` of the type, field."""
     return [
-        (each.attribute, each.short if short else each.name, None if each.type is _TEXT else each.type, each)
-        for each in fields_of(header)
+        (each.attribute, each.short if short else each.name, each.type.digits, each) for each in fields_of(header)
     ]
 
 
@@ -137,14 +141,14 @@ class Header:
         """
         code = cls.CODE if code is None else code
         values: dict[str, Any] = {}
-        for attribute, name, kind, field in _reads_of(cls, code in cls.SHORT_CODES):  # type: ignore[arg-type]
+        for attribute, name, digits, field in _reads_of(cls, code in cls.SHORT_CODES):  # type: ignore[arg-type]
             text = ext.get(name)
-            if kind is None and text is not None:
+            if digits < 0 and text is not None:
                 values[attribute] = text
             elif not text:  # the binary header writes null as an empty text
                 if field.required:
                     raise FieldError(cls.command_name(code), name, text, field.type.allowed)
-            elif len(text) <= _DIGITS_THAT_FIT and text.isdecimal() and text.isascii() and kind is not _BOOLEAN:
+            elif len(text) <= digits and text.isdecimal() and text.isascii():
                 values[attribute] = int(text)
             else:
                 try:
