@@ -222,7 +222,7 @@ class RemotingSession:
     def release(self, counted_bytes: int, *, is_oneway: bool) -> None:
         """Stop counting the bytes of a request, also when the client is disconnected."""
         self._server.request_bytes -= counted_bytes
-        self._replies.expect(-(counted_bytes // LARGE_BYTES) - is_oneway)
+        self._replies.unanswered -= counted_bytes // LARGE_BYTES + is_oneway
         if is_oneway:  # no response follows that would wake the connection
             self._replies.wake()
 
@@ -245,7 +245,7 @@ class RemotingSession:
             self._unanswered += 1
         counted_bytes = frame_bytes if is_oneway or frame_bytes >= LARGE_BYTES else 0
         server.request_bytes += counted_bytes
-        self._replies.expect(1 + counted_bytes // LARGE_BYTES)
+        self._replies.unanswered += 1 + counted_bytes // LARGE_BYTES
         server.dispatcher.carry_out(Call(command, self, counted_bytes))
 
     def _refuse(self, command: RemotingCommand, *, is_oneway: bool) -> None:

@@ -86,7 +86,7 @@ class ReplyQueue:
         self._pushed: list[bytes] | None = None
         self._abandoned = False
         self.unanswered = 0
-        """Requests that have a slot here, or were announced by ``expect``."""
+        """Requests that have a slot here. A session adds those that ``push`` will answer, and what else it counts."""
         self.questions = 0
         """Questions that are not answered yet."""
         self.full = False
@@ -116,10 +116,6 @@ class ReplyQueue:
     def settled(self) -> bool:
         """Whether every request has been answered."""
         return self.empty and not self.unanswered
-
-    def expect(self, requests: int = 1) -> None:
-        """Count requests that ``push`` will answer, or others that a session counts; a negative number subtracts."""
-        self.unanswered += requests
 
     def push(self, data: bytes, answers: int = 0) -> None:
         """Send before queued replies: replies to ``answers`` expected requests, or requests by the server.

@@ -73,7 +73,7 @@ def test_what_is_ready_leaves_before_replies_that_are_waited_for() -> None:
     woken = Woken()
     queue = ReplyQueue(woken)
     pending = queue.pending()
-    queue.expect(2)
+    queue.unanswered += 2
     assert (queue.unanswered, queue.empty, queue.settled) == (3, False, False)
     queue.push(b"second reply ", answers=1)
     queue.push(b"a request of the broker's own")
@@ -85,7 +85,7 @@ def test_what_is_ready_leaves_before_replies_that_are_waited_for() -> None:
     assert queue.take(100)[0] == b"third reply first reply "
     assert (queue.unanswered, queue.empty, queue.ready_bytes) == (0, True, 0)
     assert queue.settled
-    queue.expect()
+    queue.unanswered += 1
     assert (queue.empty, queue.settled) == (True, False)
 
 

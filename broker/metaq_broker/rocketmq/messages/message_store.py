@@ -78,18 +78,20 @@ class OutgoingMessage(NamedTuple):
 
 
 class StoredBatch(NamedTuple):
-    """Where messages that were sent together are: they have the queue offsets from ``queue_offset`` on."""
+    """Where messages that were sent together are: they have the queue offsets from ``queue_offset`` on.
+
+    ``store_host`` is the broker's address, in the digits with which the messages' ids begin.
+    """
 
     queue: int
     queue_offset: int
     physical_offsets: Sequence[int]
     store_time: int
-    store_host: bytes
+    store_host: str
 
     def message_ids(self) -> list[str]:
         """Return the messages' ids in RocketMQ's form (``OffsetMessageId``)."""
-        host = self.store_host.hex().upper()
-        return [f"{host}{offset:016X}" for offset in self.physical_offsets]
+        return [f"{self.store_host}{offset:016X}" for offset in self.physical_offsets]
 
 
 OnStored = Callable[[StoredBatch | Refusal], None]
@@ -494,7 +496,7 @@ class _Unit:
 
     def _answer(self, base: int | Exception) -> None:
         """Answer all sends: ``base`` makes offsets physical, or there is none, because the disk refused it."""
-        step, host = self._store.step, self._store.store_host
+        step, host = self._store.step, self._store.store_host.hex().upper()
         if isinstance(base, Exception):
             step.at_end(partial(self._report, None))
             self.refuse(StorageFailed(str(base)))

@@ -40,7 +40,7 @@ class Kept:
 
     def append(self, topic: str, queue: int, messages: Sequence[OutgoingMessage], done: OnStored) -> None:
         self.messages += [(topic, queue, each) for each in messages]
-        done(StorageFailed("full") if self.fails else StoredBatch(queue, 7, [4711], NOW_MS, HERE))
+        done(StorageFailed("full") if self.fails else StoredBatch(queue, 7, [4711], NOW_MS, HERE.hex().upper()))
 
 
 class Setting:

@@ -259,7 +259,7 @@ def test_a_message_that_is_prepared_is_a_half_message_without_the_property(tmp_p
         answer = await broker.ask(to_request(prepared, b"prepared", opaque=1))
         assert (answer.code, broker.bodies()) == (0, [])
         place = OffsetMessageId.parse(answer.ext["msgId"]).physical_offset
-        stored = StoredBatch(0, int(answer.ext["queueOffset"]), [place], 0, b"")
+        stored = StoredBatch(0, int(answer.ext["queueOffset"]), [place], 0, "")
         assert (await broker.ask(end(stored, COMMIT, "shop"))).code == 0
         await broker.bodies_are(b"prepared")
 

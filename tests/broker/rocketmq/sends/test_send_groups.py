@@ -12,7 +12,7 @@ from waiting import in_loop
 
 from metaq.formats.frame_block import FrameBlock
 
-HOST = bytes(8)
+HOST = bytes(8).hex()
 
 
 class FakeStore:
