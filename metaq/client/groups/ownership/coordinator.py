@@ -151,19 +151,24 @@ class MemberCoordinator:
         Raises:
             MetaqError: The brokers could not be asked.
         """
-        state = self._state
+        with self._state.lock:
+            places = [where for where in self._state.partitions if where.partition.broker == broker]
+        changed = self._lose_changed(places)
+        if changed:
+            self._note_change()
+        return changed
+
+    def _lose_changed(self, places: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Deliver and settle no more messages of the ``places`` whose incarnation has changed; return these."""
+        partitions = self._state.partitions
         if self._incarnations is None:
             return set()
-        with state.lock:
-            places = [
-                where for where, one in state.partitions.items() if where.partition.broker == broker and not one.lost
-            ]
-        changed = self._incarnations.changed(places)
-        if changed:
-            with state.lock:
-                for where in changed & state.partitions.keys():
-                    state.partitions[where].lost = True
-            self._note_change()
+        with self._state.lock:
+            read = [where for where in places if where in partitions and not partitions[where].lost]
+        changed = self._incarnations.changed(read)
+        with self._state.lock:
+            for where in changed & partitions.keys():
+                partitions[where].lost = True
         return changed
 
     def forget(self, places: Collection[TopicPartition]) -> None:
@@ -297,6 +302,7 @@ class MemberCoordinator:
         claimed = self._membership.claim(wanted)
         self._state.suspend(set(self._state.partitions) - claimed)
         self._claimed = claimed
+        self._lose_changed(claimed)
         failed = self._take_over(claimed)
         if not failed and claimed == wanted:
             self._schedule.divided(self._membership.refresh_s)

@@ -9,7 +9,7 @@ an *incarnation* of each partition, created with the partition; a storage that s
     the last consumed message is missing (``last_consumed``)    continue with newer messages, and log it
     otherwise                                                   continue
 
-While a consumer runs, incarnations are compared after each new connection to a broker.
+While a consumer runs, incarnations are compared after each new connection to a broker, and with each division.
 
 Source: docs/client-internals.md, "How positions are kept".
 """
@@ -27,6 +27,7 @@ from metaq.discovery.base import Directory
 from metaq.discovery.zk_layout import GroupOffset
 from metaq.errors import MetaqError
 from metaq.model import PartitionState, TopicPartition
+from metaq.net.clock import wall_clock_ms
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -34,7 +35,8 @@ _LOG: Final = logging.getLogger(__name__)
 class Incarnations:
     """The incarnations of the partitions that a consumer of ``group`` reads. Thread-safe.
 
-    ``begin``: where the group begins in a partition without an offset.
+    ``begin``: where the group begins in a partition without an offset; for one that was made again while it was read,
+    with the time when this consumer began, ``began_ms``.
     """
 
     def __init__(
@@ -43,11 +45,11 @@ class Incarnations:
         storage: OffsetStorage,
         group: str,
         topics: Collection[str],
-        begin: Callable[[TopicPartition], GroupOffset],
+        begin: Callable[[TopicPartition, int | None], GroupOffset],
         last: LastConsumed,
     ) -> None:
         self._directory, self._storage, self._group, self._topics = directory, storage, group, topics
-        self._begin, self._last = begin, last
+        self._begin, self._last, self._began_ms = begin, last, wall_clock_ms()
         self._lock = threading.Lock()
         self._known: dict[TopicPartition, str | None] = {}
         self._unsaved: set[TopicPartition] = set()
@@ -75,7 +77,7 @@ class Incarnations:
             if (why := _why_not(stored[where], before.get(where), now.get(where))) is None:
                 offsets |= resumed(self._last, self._group, where, stored[where])
             else:
-                offsets[where] = self._begin(where)
+                offsets[where] = self._begin(where, self._began_ms if where in self._known else None)
                 _LOG.warning(
                     "group %s, %s: offset %d was stored for other messages: %s; beginning at %d",
                     *(self._group, where, stored[where].offset, why, offsets[where].offset),

@@ -1,0 +1,49 @@
+"""A topic is deleted and made again on a broker that goes on: its new messages are read, from the first one on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fix_broker import wait_until
+
+from metaq import MetaQ
+from metaq.client.group_consumer import GroupConsumer
+from metaq.client.rocketmq.client import RocketMQ
+from metaq.testing.broker_process import BrokerProcess
+
+pytestmark = pytest.mark.process
+
+
+def read(consumer: GroupConsumer) -> list[bytes]:
+    return [one.data for one in consumer.fetch(timeout=0.1)]
+
+
+@pytest.mark.parametrize("count", [1, 12])
+def test_of_metaq(tmp_path: Path, count: int) -> None:
+    with (
+        BrokerProcess(tmp_path) as broker,
+        RocketMQ(broker.name_servers) as rocketmq,
+        MetaQ(str(broker.address)) as mq,
+    ):
+        rocketmq.topics.create("orders", queues=1)
+        producer = rocketmq.producer()
+        for number in range(8):
+            producer.send("orders", f"old {number}")
+        with mq.consumer("g", ["orders"], parking=tmp_path / "parked") as consumer:
+            found: list[bytes] = []
+            while len(found) < 8:
+                found.extend(read(consumer))
+            consumer.commit()
+            rocketmq.topics.delete("orders")
+            rocketmq.topics.create("orders", queues=1)
+            with RocketMQ(broker.name_servers) as other:
+                for number in range(count):
+                    other.producer().send("orders", f"new {number}")
+            new = [b"new %d" % number for number in range(count)]
+
+            def has_all() -> bool:  # those behind the old position may come before it is noticed, and again
+                found.extend(read(consumer))
+                return found[-count:] == new
+
+            wait_until(has_all, "the new ones, from the first on")
