@@ -376,26 +376,29 @@ class Connection(asyncio.BufferedProtocol):
             self._server.holds(self, buffered_bytes)
 
     def _send(self) -> None:
+        """Send what there is: a part of a file, or replies."""
         self._unsent, quota, replies = False, QUANTUM_BYTES, self._replies
-        while not self._blocked and (self._file is not None or not replies.idle):
+        while not self._blocked:
             if quota <= 0 or self._loop.time() >= self._quantum_end:
                 self._unsent = True
                 return
-            if self._file is not None:
+            if self._file is None:
+                data, reply, slow = replies.take(TAKE_BYTES, self._quantum_over)
+                if reply is not None:
+                    # A reference to the slice keeps its file open, even if the segment is deleted before it is sent.
+                    self._file, self._file_sent = reply.file, 0
+                    data += reply.head
+                if not data and not slow:
+                    return
+                if reply is not None and not self._secured:
+                    data = self._announce(data)
+                if data:
+                    self._transport.write(data)
+                quota -= QUANTUM_BYTES if slow else len(data)
+            else:
                 quota -= self._send_file(self._file)
-                continue
-            data, reply, slow = replies.take(TAKE_BYTES, self._quantum_over)
-            if reply is not None:
-                # A reference to the slice keeps its file open, even if the segment is deleted before it is sent.
-                self._file, self._file_sent = reply.file, 0
-                data += reply.head
-            if not data and not slow:
+            if self._file is None and replies.idle:
                 return
-            if reply is not None and not self._secured:
-                data = self._announce(data)
-            if data:
-                self._transport.write(data)
-            quota -= QUANTUM_BYTES if slow else len(data)
 
     def _announce(self, data: bytes) -> bytes:
         # The system holds the line of a slice back until the first bytes of its file: sent alone it would wake the

@@ -40,7 +40,8 @@ HEADER_BYTES_LIMIT: Final = (1 << 24) - 1
 
 _WORD: Final = struct.Struct(">i")
 _HEAD: Final = struct.Struct(">iI")
-_BODY_BYTES_LIMIT: Final = (1 << 31) - 1 - HEADER_BYTES_LIMIT - _WORD.size
+_WORD_BYTES, _HEAD_BYTES = _WORD.size, _HEAD.size
+_BODY_BYTES_LIMIT: Final = (1 << 31) - 1 - HEADER_BYTES_LIMIT - _WORD_BYTES
 
 
 def encode(command: RemotingCommand, codec: Codec | None = None) -> bytes:
@@ -65,12 +66,12 @@ def encode_start(command: RemotingCommand, body_bytes: int, codec: Codec | None 
         raise FieldError(str(command.code), "header", f"{len(header)} bytes", f"at most {HEADER_BYTES_LIMIT} bytes")
     if body_bytes > _BODY_BYTES_LIMIT:
         raise FieldError(str(command.code), "body", f"{body_bytes} bytes", f"at most {_BODY_BYTES_LIMIT} bytes")
-    return _HEAD.pack(_WORD.size + len(header) + body_bytes, codec << 24 | len(header)) + header
+    return _HEAD.pack(_WORD_BYTES + len(header) + body_bytes, codec << 24 | len(header)) + header
 
 
 def frame_head(header_bytes: int, body_bytes: int) -> bytes:
     """Return the bytes in front of a JSON header; the sizes must fit."""
-    return _HEAD.pack(_WORD.size + header_bytes + body_bytes, header_bytes)
+    return _HEAD.pack(_WORD_BYTES + header_bytes + body_bytes, header_bytes)
 
 
 class FrameDecoder:
@@ -137,23 +138,23 @@ class FrameDecoder:
         if there < self._missing:
             return None
         try:
-            if there < _HEAD.size:
-                if there >= _WORD.size:
+            if there < _HEAD_BYTES:
+                if there >= _WORD_BYTES:
                     self._check_length(*_WORD.unpack_from(received))
                 return None
             length, word = _HEAD.unpack_from(received)
             codec, header_length = word >> 24, word & HEADER_BYTES_LIMIT
-            if not _WORD.size <= length <= self._frame_bytes_max - _WORD.size:
+            if not _WORD_BYTES <= length <= self._frame_bytes_max - _WORD_BYTES:
                 self._check_length(length)
-            if codec > Codec.BINARY or not 0 < header_length <= min(length - _WORD.size, self._header_bytes_max):
+            if codec > Codec.BINARY or not 0 < header_length <= min(length - _WORD_BYTES, self._header_bytes_max):
                 self._check_header(codec, header_length, length)
-            end = _WORD.size + length
+            end = _WORD_BYTES + length
             if there < end:
                 self._missing = end
                 return None
-            body_start = _HEAD.size + header_length
+            body_start = _HEAD_BYTES + header_length
             view = memoryview(received)
-            header, body = view[_HEAD.size : body_start].tobytes(), view[body_start:end].tobytes()
+            header, body = view[_HEAD_BYTES : body_start].tobytes(), view[body_start:end].tobytes()
             view.release()  # the bytes behind it are moved
             self._missing, self.taken_bytes, self.pending_bytes = 0, end, there - end
             if end == there:  # usual: most clients have one request in flight
@@ -167,16 +168,16 @@ class FrameDecoder:
             raise
 
     def _check_length(self, length: int) -> None:
-        if length < _WORD.size:
-            raise ProtocolError(f"frame with a length of {length}, below {_WORD.size}", bytes(self._received[:64]))
-        if length > self._frame_bytes_max - _WORD.size:
-            what = f"frame of {length + _WORD.size} bytes, above the limit of {self._frame_bytes_max}"
+        if length < _WORD_BYTES:
+            raise ProtocolError(f"frame with a length of {length}, below {_WORD_BYTES}", bytes(self._received[:64]))
+        if length > self._frame_bytes_max - _WORD_BYTES:
+            what = f"frame of {length + _WORD_BYTES} bytes, above the limit of {self._frame_bytes_max}"
             raise ProtocolError(what, bytes(self._received[:64]))
 
     def _check_header(self, codec: int, header_length: int, length: int) -> None:
         if codec not in (Codec.JSON, Codec.BINARY):
             raise ProtocolError(f"frame with a header of type {codec}, not 0 or 1", bytes(self._received[:64]))
-        if not 0 < header_length <= length - _WORD.size:
+        if not 0 < header_length <= length - _WORD_BYTES:
             what = f"frame of length {length} with a header of {header_length} bytes"
             raise ProtocolError(what, bytes(self._received[:64]))
         if header_length > self._header_bytes_max:
