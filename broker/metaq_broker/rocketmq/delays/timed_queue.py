@@ -94,7 +94,8 @@ class TimedQueue(Generic[M]):
             return now_ms
         if self._hold is not None:
             self._finished.when_saved(self._recovered_saved)
-        return min(max(self._times.next_ms() or 0, self._not_before_ms) or now_ms + IDLE_MS, now_ms + IDLE_MS)
+        next_ms = self._times.next_ms()
+        return now_ms + IDLE_MS if next_ms is None else min(max(next_ms, self._not_before_ms), now_ms + IDLE_MS)
 
     def _load(self) -> bool:
         """Read some messages that are not known yet; return whether all are."""

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from examples import in_one_test
 from metaq_broker.log.engine.outcomes import DiskFull, PartitionClosed
-from metaq_broker.rocketmq.delays.level_queues import BATCH_MESSAGES, RETRY_MS
+from metaq_broker.rocketmq.delays.level_queues import BATCH_MESSAGES, IDLE_MS, RETRY_MS
 from metaq_broker.rocketmq.delays.timed_queue import BATCH_BYTES, PAUSE_MS, READ_MESSAGES, TimedQueue
 from metaq_broker.rocketmq.moves.log import Queue
 from waiting_topics import BILLS, NOW, ORDERS, Disk, MemoryWaitingLog, Message, MovingBroker
@@ -127,6 +127,17 @@ def test_a_target_that_refuses_holds_up_no_other(first: int) -> None:
     broker.run(NOW + 3 * RETRY_MS)
     assert broker.delivered() == [str(number) for number in range(first)]
     assert len(broker.timed) == 0
+
+
+def test_a_queue_that_is_empty_again_after_a_refusal_rests() -> None:
+    broker = Broker(Disk())
+    broker.store("once", NOW)
+    broker.log.refusals[ORDERS] = PartitionClosed(0)
+    broker.run(NOW)
+    broker.log.refusals.clear()
+    broker.run(NOW + 2 * RETRY_MS)
+    assert (broker.delivered(), len(broker.timed)) == (["once"], 0)
+    assert broker.timed.run(NOW + 10 * RETRY_MS) == NOW + 10 * RETRY_MS + IDLE_MS
 
 
 def test_a_message_whose_target_refuses_can_be_recalled() -> None:
