@@ -273,9 +273,13 @@ class FrontEnd:
         self._part.topics.stored_topics_changed()
 
     def partition_deleted(self, topic: str, partition: int) -> None:
-        """Reset groups to the start of a queue whose messages were deleted: others will reuse their numbers."""
+        """Reset groups to the start of a queue whose messages were deleted: others will reuse their numbers.
+
+        Pulls that wait there are answered, so that their clients begin there, too.
+        """
         if self.server is not None:
             self.server.groups.offsets.correct(lambda *at: 0 if at[:2] == (topic, partition) else at[2])
+            self.server.held.wake(topic, partition)
 
     def needed_from(self, topic: str, partition: int) -> int | None:
         """Return from which offset on messages that wait are needed still, ``None`` where none wait."""

@@ -74,7 +74,7 @@ class WaitingPulls:
         key = pull.topic, pull.queue
         queue = self._queues.get(key)
         if queue is None:
-            end_watch = self._store.watch(pull.topic, pull.queue, lambda: self._wake(key))
+            end_watch = self._store.watch(pull.topic, pull.queue, lambda: self.wake(*key))
             queue = self._queues[key] = _Queue({}, end_watch)
         queue.pulls[pull] = None
         self._sessions.setdefault(pull.call.session, set()).add(pull)
@@ -98,7 +98,9 @@ class WaitingPulls:
             self._timer.cancel()
             self._timer = None
 
-    def _wake(self, key: tuple[str, int]) -> None:
+    def wake(self, topic: str, number: int) -> None:
+        """Resume the pulls of a queue that has more messages, or lost them all."""
+        key = topic, number
         queue = self._queues.get(key)
         if queue is not None and not queue.is_waking:
             queue.is_waking = True

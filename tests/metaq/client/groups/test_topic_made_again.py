@@ -10,12 +10,13 @@ from fix_broker import wait_until
 from metaq import MetaQ
 from metaq.client.group_consumer import GroupConsumer
 from metaq.client.rocketmq.client import RocketMQ
+from metaq.client.rocketmq.group_consumer import RocketGroupConsumer
 from metaq.testing.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.process
 
 
-def read(consumer: GroupConsumer) -> list[bytes]:
+def read(consumer: GroupConsumer | RocketGroupConsumer) -> list[bytes]:
     return [one.data for one in consumer.fetch(timeout=0.1)]
 
 
@@ -47,3 +48,21 @@ def test_of_metaq(tmp_path: Path, count: int) -> None:
                 return found[-count:] == new
 
             wait_until(has_all, "the new ones, from the first on")
+
+
+def test_of_rocketmq(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker, RocketMQ(broker.name_servers) as mq:
+        mq.topics.create("orders", queues=1)
+        mq.producer().send_many("orders", ["old"] * 8)
+        with mq.consumer("g", ["orders"]) as consumer:
+            found: list[bytes] = []
+            while len(found) < 8:
+                found.extend(read(consumer))
+            consumer.commit()
+            mq.topics.delete("orders")
+            mq.topics.create("orders", queues=1)
+            with RocketMQ(broker.name_servers) as other:
+                other.producer().send_many("orders", [b"new %d" % number for number in range(12)])  # at once
+            while len(found) < 20:
+                found.extend(read(consumer))
+            assert found[8:] == [b"new %d" % number for number in range(12)]
