@@ -312,7 +312,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport.is_closing() or self._linger is not None:
             return
         queue, replies, began = self._server.queue, self._replies, self._loop.time()
-        self._used_s = max(self._used_s, (queue.heavy if self._heavy else queue.light).served_s)
+        served_s = (queue.heavy if self._heavy else queue.light).served_s
+        if self._used_s < served_s:
+            self._used_s = served_s
         self._quantum_end = began + quantum_s
         if self._file is not None or not replies.idle:
             self._send()

@@ -41,6 +41,7 @@ HEADER_BYTES_LIMIT: Final = (1 << 24) - 1
 _WORD: Final = struct.Struct(">i")
 _HEAD: Final = struct.Struct(">iI")
 _WORD_BYTES, _HEAD_BYTES = _WORD.size, _HEAD.size
+_BINARY: Final = int(Codec.BINARY)
 _BODY_BYTES_LIMIT: Final = (1 << 31) - 1 - HEADER_BYTES_LIMIT - _WORD_BYTES
 
 
@@ -146,7 +147,8 @@ class FrameDecoder:
             codec, header_length = word >> 24, word & HEADER_BYTES_LIMIT
             if not _WORD_BYTES <= length <= self._frame_bytes_max - _WORD_BYTES:
                 self._check_length(length)
-            if codec > Codec.BINARY or not 0 < header_length <= min(length - _WORD_BYTES, self._header_bytes_max):
+            fits = 0 < header_length <= self._header_bytes_max and header_length <= length - _WORD_BYTES
+            if codec > _BINARY or not fits:
                 self._check_header(codec, header_length, length)
             end = _WORD_BYTES + length
             if there < end:
@@ -162,7 +164,7 @@ class FrameDecoder:
             else:
                 assert isinstance(received, bytearray)
                 del received[:end]
-            return read_json(header, body) if codec == Codec.JSON else read_binary(header, body)
+            return read_binary(header, body) if codec == _BINARY else read_json(header, body)
         except ProtocolError as error:
             self._error, self._received, self.pending_bytes = error, b"", 0
             raise

@@ -122,7 +122,7 @@ class SendChecks:
         if not settings.perm & WRITE:
             text = f"the broker[{self.host}] sending message is forbidden for topic[{topic}]"
             return Refused(ResponseCode.NO_PERMISSION, text)
-        if queue >= max(settings.read_queues, settings.write_queues):
+        if queue >= settings.read_queues and queue >= settings.write_queues:
             text = f"request queueId[{queue}] is illegal, TopicConfig [topicName={topic}]"
             return Refused(invalid_parameter(command), text)
         if len(command.body) > self.message_bytes_max:
