@@ -133,7 +133,8 @@ class Browser(TopicBrowser[Received]):
         BrokersMissing: A required broker is not found.
         TopicNotFound: No broker knows the topic.
         ValueError: The topic has no partition of a given name; no message begins at a given offset.
-        OffsetMoved: An offset in ``start`` is outside the stored range, or retention overtook the reader.
+        OffsetMoved: An offset in ``start`` is outside the stored range, retention overtook the reader, or the partition
+            was deleted and made again.
         CorruptFrame: A frame fails its checksum; the messages before it were yielded.
         CorruptRecord, CodecMissing: A message of a RocketMQ client cannot be decompressed.
         ExtensionMissing: ``start`` or ``end`` is a time, and a broker stores none (a Java broker).
@@ -156,6 +157,7 @@ class Browser(TopicBrowser[Received]):
         super().__init__(topic, partitions, start, end, follow, clock, require_brokers)
         self._directory, self._pool = directory, pool
         self._stops: dict[Partition, int] = {}
+        self._incarnations: dict[Partition, str | None] = {}
         self.unlisted: list[Partition] = []
 
     def poll(self) -> Generator[Received, None, None]:
@@ -250,6 +252,9 @@ class Browser(TopicBrowser[Received]):
     def _read(self, partition: Partition, state: PartitionState) -> Iterator[Received]:
         where = TopicPartition(self._topic, partition)
         position = self.positions.setdefault(partition, state.offsets.start)
+        before, self._incarnations[partition] = self._incarnations.get(partition), state.incarnation
+        if None not in (before, state.incarnation) and before != state.incarnation and position != state.offsets.start:
+            raise OffsetMoved(str(where), position, state.offsets.start)
         if position > state.offsets.end or position < state.offsets.start:
             to = state.offsets.end if position > state.offsets.end else state.offsets.start
             raise OffsetMoved(str(where), position, to)

@@ -118,6 +118,7 @@ class Mirror:
         try:
             return self._copy_stored()
         except (OffsetMoved, OffsetOutOfRange):
+            self._compared_at = None  # a topic may have been made again at a broker that goes on
             if self._is_same():
                 raise
             return False

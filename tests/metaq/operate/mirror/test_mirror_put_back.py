@@ -154,6 +154,20 @@ def test_a_mirror_that_runs_on(story: Story, new: list[str]) -> None:
     assert story.copied() == [*OLD, *again, *new]
 
 
+@pytest.mark.parametrize("count", [1, 8], ids=["shorter", "past the offset"])
+def test_a_topic_that_is_made_again_while_a_mirror_runs(story: Story, count: int) -> None:
+    if type(story) is not Story:
+        pytest.skip("only our broker says that a partition is another one")
+    new = [f"n{number}" for number in range(count)]
+    with ProgressFile(story.path, "here", "there", "") as progress:
+        mirror = story.mirror(progress)
+        assert mirror.copy() == 5
+        story.here.recreate("t", 0)
+        story.put(*new)
+        assert mirror.copy() == count
+    assert story.copied() == [*OLD, *new]
+
+
 def test_a_source_that_is_what_it_was(story: Story, caplog: pytest.LogCaptureFixture) -> None:
     assert story.run() == 5
     story.put("a5")
