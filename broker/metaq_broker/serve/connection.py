@@ -318,7 +318,7 @@ class Connection(asyncio.BufferedProtocol):
         self._quantum_end = began + quantum_s
         if self._file is not None or not replies.idle:
             self._send()
-        if self._input and not self._unsent:
+        if self._input and (not self._unsent or quantum_s == math.inf):
             self._carry_out_some()
         ended = self._loop.time()
         self._used_s += ended - began

@@ -305,6 +305,17 @@ def test_a_stop_answers_what_was_received_however_long_it_takes() -> None:
     assert wire.closing
 
 
+def test_a_stop_answers_what_was_received_behind_a_long_answer() -> None:
+    loop = Loop()
+    connection, wire = connect(server(loop))
+    connection.data_received(b"stats 50 100\r\n" + begins(20))
+    connection.finish()
+    while loop.due:
+        loop.run_once()
+    assert wire.opaques == [100, *range(20)]
+    assert wire.closing
+
+
 def test_a_session_without_limit_carries_out_everything() -> None:
     clock = ManualClock()
     replies = ReplyQueue(lambda: None)
