@@ -154,11 +154,14 @@ class LevelQueues(Generic[M]):
         return max([count, *moved])
 
     def _due_ms(self, level: _Level, waiting: WaitingMessage[M], now_ms: int) -> int:
-        due_ms = waiting.stored_ms + level.delay_ms
-        if due_ms > now_ms + level.delay_ms and waiting.ordinal >= level.latest[0]:
-            level.latest = self._log.end(level.queue), now_ms + level.delay_ms
         below, latest_ms = level.latest
-        return min(due_ms, latest_ms) if waiting.ordinal < below else due_ms
+        due_ms = waiting.stored_ms + level.delay_ms
+        if waiting.ordinal < below:
+            due_ms = min(due_ms, latest_ms)
+        if due_ms > now_ms + level.delay_ms:
+            due_ms = now_ms + level.delay_ms
+            level.latest = self._log.end(level.queue), due_ms
+        return due_ms
 
     def _deliver(self, level: _Level, due: Sequence[WaitingMessage[M]]) -> None:
         level.busy = True

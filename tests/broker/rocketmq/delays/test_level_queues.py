@@ -99,6 +99,17 @@ def test_a_clock_that_was_set_back_neither_lengthens_nor_shortens_a_delay() -> N
     assert broker.delivered() == ["a", "b", "c"]
 
 
+def test_a_clock_that_was_set_back_twice_lengthens_no_delay() -> None:
+    broker, back = Broker(Disk()), NOW - 600_000
+    broker.store("a", 1, NOW)
+    broker.run(NOW - 300_000)
+    assert broker.run(back) == back + 1000
+    broker.run(back + 999)
+    assert broker.delivered() == []
+    broker.run(back + 1000)
+    assert broker.delivered() == ["a"]
+
+
 def with_orders_and_bills() -> Broker:
     """Three messages for each of two topics wait, in turn."""
     broker = Broker(Disk())
