@@ -29,7 +29,8 @@ from typing import Final
 
 from branch_figures import FIGURES
 from figures import Figure, Report, arguments
-from stage import free_port
+
+from peers.jvm import free_port
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BROKER: Final = "metaq_broker"

@@ -26,7 +26,7 @@ from typing import Final
 
 from figures import Figure, Report, arguments
 from greedy_clients import Greedy, HonestClient, greedy_clients, pin
-from stage import free_port, started
+from stage import started
 
 from metaq.formats.checksum import checksum
 from metaq.protocols.remoting.command import request
@@ -34,6 +34,7 @@ from metaq.protocols.remoting.frames import encode as encode_frame
 from metaq.protocols.remoting.headers.sends import SendMessage
 from metaq.protocols.text.commands import Get, Put
 from metaq.protocols.text.encode import encode
+from peers.jvm import free_port
 
 LIMIT_MS: Final = 300.0
 LEAD_S: Final = 1.0

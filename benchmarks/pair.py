@@ -35,11 +35,12 @@ from bare_peer import bare_peer, take_messages, take_messages_twice
 from figures import Figure, Report, alternating, arguments, number
 from machine import pages_given_back, running
 from puts_and_gets import REPLY, TOPIC, Server, batch_request, count_replies, pipelined, put_request, round_trips
-from stage import RunningBroker, free_port, running_zookeeper, started, until
+from stage import RunningBroker, running_zookeeper, started, until
 
 from metaq.backends.metaq.session import Session
 from metaq.discovery.stats import parse_figures
 from metaq.errors import MetaqError
+from peers.jvm import free_port
 
 SINGLE: Final = "a single broker"
 BARE: Final = "a bare server"

@@ -21,6 +21,7 @@ from machine import pages_given_back
 from pyspark.sql import SparkSession
 
 from metaq.model import Address
+from peers.jvm import free_port
 from peers.zookeeper import zookeeper_arguments
 
 DEADLINE_S = 60.0
@@ -108,11 +109,6 @@ def running_zookeeper(folder: Path) -> Iterator[str]:
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -115,8 +115,9 @@ def free_port(offsets: Sequence[int] = (0,)) -> int:
 
     It is below the range of ports for outgoing connections, so it is still free when its server starts again.
     """
+    chance = random.SystemRandom()  # tests of one seed run beside one another
     for _ in range(1000):
-        port = random.randrange(12_000, 32_000)
+        port = chance.randrange(12_000, 32_000)
         if all(_is_free(port + offset) for offset in offsets):
             return port
     raise RuntimeError("no free ports")

@@ -216,13 +216,6 @@ def launch(
     return RunningBroker(process, Address.parse(match[1]), Path(match[2]), log)
 
 
-def free_port() -> int:
-    """A port of this machine that nobody uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def system_section(broker_id: int = 0, partitions: int = 1, **keys: object) -> str:
     """The keys that a server.ini must have, but ``dataPath``: any free port, messages are durable before the answer.
     ``keys`` are more of them, or other values."""

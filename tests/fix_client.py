@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_broker import RunningBroker, StartBroker, free_port, write_ini
+from fix_broker import RunningBroker, StartBroker, write_ini
 from listeners import Listener
 
 from metaq.backends.metaq.pool import SessionPool, shared_pool
@@ -31,6 +31,7 @@ from metaq.net.transport import Timeouts
 from metaq.protocols.text.commands import Command, GetOffset
 from metaq.testing.memory import MemoryBroker, MemoryTransport
 from metaq.testing.scripted import Disconnect, Expect, Say, ScriptedTransport, Step
+from peers.jvm import free_port
 
 ADDRESS = Address("127.0.0.1", 8123)
 TIMEOUTS = Timeouts(connect_s=5.0, request_s=10.0)

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 from cluster_load import TOPIC, Cable, Position, Producers, Receipt, holes, lost, repeated, stored
-from fix_broker import RunningBroker, StartBroker, broker_command, free_port, run_broker_command, wait_until
+from fix_broker import RunningBroker, StartBroker, broker_command, run_broker_command, wait_until
 from fix_zookeeper import SESSION_S, Brokers, Node, meta
 from kazoo.exceptions import ConnectionLoss, NoNodeError, SessionExpiredError
 
 from metaq.formats.checksum import crc32
 from metaq.model import Partition
+from peers.jvm import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

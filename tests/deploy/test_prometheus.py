@@ -18,11 +18,12 @@ from typing import Any
 
 import pytest
 from examples import in_one_test
-from fix_broker import StartBroker, free_port, wait_until, write_ini
+from fix_broker import StartBroker, wait_until, write_ini
 from http_server import serving
 from metaq_broker.operate.control.measures import DISK_FREE, METRICS
 
 from metaq import MetaQ
+from peers.jvm import free_port
 
 yaml = pytest.importorskip("yaml")
 

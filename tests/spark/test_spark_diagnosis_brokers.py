@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 from diagnosed_query import DiagnosedQuery, ended, sentence_of
-from fix_broker import RunningBroker, StartBroker, free_port, wait_until, write_ini
+from fix_broker import RunningBroker, StartBroker, wait_until, write_ini
 from local_servers import BrokerPair, running_name_server
 from pyspark.sql import DataFrame, SparkSession
 
 from metaq import RocketMQ
 from metaq.errors import MetaqError
 from metaq_spark.diagnosis.diagnosis import diagnose
+from peers.jvm import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 

@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from fix_broker import StartBroker, free_port, wait_until
+from fix_broker import StartBroker, wait_until
 from fix_spark import Topic, spark_environment
 from pyspark.sql import SparkSession
+
+from peers.jvm import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 

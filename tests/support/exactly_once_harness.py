@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from fix_broker import RunningBroker, StartBroker, free_port, run_broker_command, write_ini
+from fix_broker import RunningBroker, StartBroker, run_broker_command, write_ini
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import encode_block
@@ -26,6 +26,7 @@ from metaq_spark.backends.metaq.exactly_once.task import TaskAttempt, Transactio
 from metaq_spark.backends.metaq.options import SinkOptions, parse_sink_options
 from metaq_spark.columns.blocks import EncodedBlock, of_block
 from metaq_spark.options.table import Use
+from peers.jvm import free_port
 
 TOPIC = "t"
 QUERY = "c0ffee00-0000-4000-8000-000000000001"

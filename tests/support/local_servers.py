@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fix_broker import RunningBroker, StartBroker, free_port, system_section, wait_until, write_ini
+from fix_broker import RunningBroker, StartBroker, system_section, wait_until, write_ini
 from metaq_broker.app import Broker
 from metaq_broker.clock import ManualClock
 from metaq_broker.operate.config.configuration import parse
@@ -22,6 +22,7 @@ from metaq.backends.rocketmq.groups.group_requests import GroupRequests, Member
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.model import Address
 from metaq.net.remoting_client import RemotingClient
+from peers.jvm import free_port
 
 DEADLINE_S = 60.0
 

@@ -9,12 +9,13 @@ import threading
 import time
 from pathlib import Path
 
-from fix_broker import RunningBroker, StartBroker, WireClient, free_port, wait_until, write_ini
+from fix_broker import RunningBroker, StartBroker, WireClient, wait_until, write_ini
 from fix_zookeeper import ZooKeeperRoot
 
 from metaq import MetaQ
 from metaq.errors import MetaqError
 from metaq.model import Address
+from peers.jvm import free_port
 
 SESSION_MS = 2000
 PACE_S = 0.002

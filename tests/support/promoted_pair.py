@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fix_broker import StartBroker, free_port, run_broker_command, wait_until, write_ini
+from fix_broker import StartBroker, run_broker_command, wait_until, write_ini
 
 from metaq.backends.metaq.puts import put
 from metaq.backends.metaq.session import Session
 from metaq.errors import BrokerError
 from metaq.model import Address, Message
 from metaq.net.transport import Timeouts
+from peers.jvm import free_port
 
 TIMEOUTS = Timeouts(5.0, 10.0)
 OTHERS = "others"

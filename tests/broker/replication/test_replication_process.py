@@ -13,7 +13,6 @@ from fix_broker import (
     RunningBroker,
     StartBroker,
     WireClient,
-    free_port,
     run_broker_command,
     system_section,
     wait_until,
@@ -23,6 +22,7 @@ from replicated import SEGMENT_BYTES, segments
 from metaq.formats.frames import walk
 from metaq.model import Address
 from metaq.protocols.text.commands import Result
+from peers.jvm import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from fix_broker import free_port
 from metaq_broker.app import Broker
 from metaq_broker.log.state.state_records import decode_state
 from metaq_broker.operate.config.configuration import BrokerConfig
@@ -28,6 +27,7 @@ from metaq.client.rocketmq.async_client import AsyncRocketMQ
 from metaq.model import Address
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
+from peers.jvm import free_port
 
 NAMES = "brokerName=broker-a\nbrokerIP1=127.0.0.1\nmessageDelayLevel=1s\n"
 OWN_KEYS = ("copied-from", "state/count")

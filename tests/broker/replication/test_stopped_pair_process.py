@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from examples import rarely
-from fix_broker import DEADLINE_S, RunningBroker, StartBroker, WireClient, free_port, wait_until
+from fix_broker import DEADLINE_S, RunningBroker, StartBroker, WireClient, wait_until
 from replicated import segments
 from test_replication_process import Load, ini, puts, stored
 
 from metaq.model import Address
 from metaq.protocols.text.commands import Result
+from peers.jvm import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from fix_broker import free_port, wait_until
+from fix_broker import wait_until
 from listeners import Answer, RemotingServer, Served
 from local_servers import RunningNameServer, broker_thread, running_name_server
 from metaq_broker.rocketmq.nameserver.routes import RouteTable
@@ -21,6 +21,7 @@ from metaq.model import Address
 from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.bodies.registration import DataVersion, TopicConfigBody, TopicConfigs
 from metaq.protocols.remoting.command import RemotingCommand
+from peers.jvm import free_port
 
 HERE: Final = Address("127.0.0.1", 10911)
 THERE: Final = Address("127.0.0.1", 20911)

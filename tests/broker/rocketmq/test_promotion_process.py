@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, free_port, launch, run_broker_command, system_section, wait_until
+from fix_broker import RunningBroker, launch, run_broker_command, system_section, wait_until
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.state.state_records import decode_state
 from request_replay import Asker
@@ -26,6 +26,7 @@ from metaq.protocols.remoting.headers.administration import (
     UpdateAndCreateSubscriptionGroup,
 )
 from metaq.protocols.remoting.headers.pulls import ViewMessageById
+from peers.jvm import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -11,7 +11,6 @@ from typing import Final
 
 import pytest
 from examples import LONG
-from fix_broker import free_port
 from listeners import RemotingServer
 from local_servers import RunningNameServer, broker_thread, running_name_server
 from remoting_headers import send_header
@@ -23,6 +22,7 @@ from metaq.model import Address
 from metaq.protocols.remoting.bodies.groups import ConsumerData, HeartbeatData, SubscriptionData
 from metaq.protocols.remoting.headers.clients import HeartBeat
 from metaq.protocols.remoting.headers.sends import ConsumerSendMsgBack
+from peers.jvm import free_port
 
 CREATED: Final = 20
 MANY: Final = 2000 if LONG else 400

@@ -29,10 +29,10 @@ from cli_commands import (
     write_files,
 )
 from examples import spread
-from fix_broker import free_port
 from listeners import Listener
 
 from metaq.cli.main import main
+from peers.jvm import free_port
 
 SCHEMES = ["{}", "zk://{}/meta", "rocketmq://{}"]
 CLUSTERS = pytest.mark.parametrize("scheme", SCHEMES, ids=["metaq", "zk", "rocketmq"])

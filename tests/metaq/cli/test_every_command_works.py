@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 from cli_commands import argument_list, commands, examples, write_files
-from fix_broker import free_port
 from local_servers import broker_thread
 
 from metaq import MetaQ, RocketMQ
@@ -23,6 +22,7 @@ from metaq.cli.completion import words_of
 from metaq.cli.main import main, whole_parser
 from metaq.client.rocketmq.records import RocketMessage
 from metaq.model import Message
+from peers.jvm import free_port
 
 BOTH = pytest.mark.parametrize("protocol", ["metaq", "rocketmq"])
 NO_OUTPUT = ("produce t -m x", "produce t {folder}/lines --json", "dlq resend g --all", "dlq discard g --all")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fix_broker import free_port
 from local_servers import broker_thread
 
 from metaq.model import Address, Partition
@@ -17,6 +16,7 @@ from metaq.protocols.remoting.headers.routes import DeleteTopicInNamesrv
 from metaq.testing.memory import MemoryBroker
 from metaq.testing.rocketmq_server import ScriptedCluster
 from metaq.testing.rocketmq_store import Topic
+from peers.jvm import free_port
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from fix_broker import DEADLINE_S, RunningBroker, StartBroker, free_port
+from fix_broker import DEADLINE_S, RunningBroker, StartBroker
 from fix_tls import Certificates, ini_text
 
 from metaq import MetaQ
+from peers.jvm import free_port
 
 pytestmark = pytest.mark.process
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from fix_broker import free_port, wait_until
+from fix_broker import wait_until
 
 from metaq.backends.rocketmq.errors import (
     BrokerAway,
@@ -31,6 +31,7 @@ from metaq.protocols.remoting.headers.routes import (
 )
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.rocketmq_server import ScriptedCluster
+from peers.jvm import free_port
 
 TIMEOUTS = Timeouts(connect_s=2.0, request_s=2.0)
 A0, A1 = Partition("broker-a", 0), Partition("broker-a", 1)

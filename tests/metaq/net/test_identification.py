@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import trustme
-from fix_broker import DEADLINE_S, free_port
+from fix_broker import DEADLINE_S
 from fix_tls import Certificates
 from local_servers import broker_thread, running_name_server
 from metaq_broker.serve.foreign import foreign_client
@@ -27,6 +27,7 @@ from metaq.model import Address
 from metaq.net import identification
 from metaq.net.identification import HTTP, METAQ, ROCKETMQ, TLS, identify
 from metaq.net.tls import TlsSettings
+from peers.jvm import free_port
 
 Serve = Callable[[str], Address]
 

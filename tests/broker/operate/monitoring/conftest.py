@@ -7,8 +7,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, free_port, write_ini
+from fix_broker import RunningBroker, write_ini
 from prometheus_client.parser import text_string_to_metric_families
+
+from peers.jvm import free_port
 
 
 @pytest.fixture

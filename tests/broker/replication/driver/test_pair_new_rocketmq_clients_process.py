@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fix_broker import StartBroker, free_port, wait_until
+from fix_broker import StartBroker, wait_until
 from fix_zookeeper import ZooKeeperRoot
 from local_servers import running_name_server
 from pair_processes import PairProcess, PairProcesses
@@ -26,6 +26,7 @@ from metaq.net.transport import Timeouts
 from metaq_spark.backends.rocketmq.cluster import Cluster
 from metaq_spark.backends.rocketmq.options import parse_sink_options, parse_source_options
 from metaq_spark.options.table import Use
+from peers.jvm import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_broker import StartBroker, free_port, run_broker_command, wait_until, write_ini
+from fix_broker import StartBroker, run_broker_command, wait_until, write_ini
 from fix_zookeeper import ZooKeeperRoot
 from listeners import RemotingServer
 from metaq_broker.log.state.state_records import decode_state
@@ -25,6 +25,7 @@ from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.model import Address
 from metaq.protocols.remoting.headers.pulls import ViewMessageById
 from metaq.protocols.remoting.headers.routes import GetKVConfig, PutKVConfig, RegisterBroker, UnregisterBroker
+from peers.jvm import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
-from fix_broker import RunningBroker, free_port
+from fix_broker import RunningBroker
 from fix_tls import launch_with
 
 from metaq import RocketMQ
@@ -16,6 +16,7 @@ from metaq.model import Partition
 from metaq.protocols.remoting.command import request
 from metaq.protocols.remoting.frames import encode
 from metaq.protocols.remoting.headers.pulls import PullMessage
+from peers.jvm import free_port
 
 pytestmark = pytest.mark.process
 

@@ -10,7 +10,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fix_broker import free_port
 from fix_tls import Certificates
 from local_servers import broker_thread
 
@@ -33,6 +32,7 @@ from metaq.protocols.remoting.headers.administration import GetBrokerRuntimeInfo
 from metaq.testing.memory import MemoryBroker
 from metaq.testing.memory_server import MemoryServer
 from metaq.testing.rocketmq_server import ScriptedCluster
+from peers.jvm import free_port
 
 AT, OTHER = Address("127.0.0.1", 8123), Address("127.0.0.1", 8124)
 DAY_MS = 86_400_000

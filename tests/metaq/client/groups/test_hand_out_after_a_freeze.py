@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_broker import free_port
 from local_servers import broker_thread
 
 from metaq import AsyncRocketMQ, RocketMQ
@@ -19,6 +18,7 @@ from metaq.errors import ConnectionFailed
 from metaq.model import Address, Partition, TopicPartition
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory_server import MemoryServer
+from peers.jvm import free_port
 
 FROZEN_S = 165.0
 LOOKS = 3

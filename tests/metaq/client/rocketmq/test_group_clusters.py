@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_broker import free_port, wait_until
+from fix_broker import wait_until
 from fix_tls import Certificates
 from local_servers import broker_thread
 from rocketmq_clients import Make
@@ -17,6 +17,7 @@ from metaq import RocketMQ
 from metaq.backends.rocketmq.pool import Credentials
 from metaq.errors import MetaqError, TlsRefused, WrongServer
 from metaq.net.tls import TlsSettings
+from peers.jvm import free_port
 
 ACCOUNTS = """\
 accounts:

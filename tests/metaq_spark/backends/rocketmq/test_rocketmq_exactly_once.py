@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from fix_broker import RunningBroker, StartBroker, free_port, wait_until, write_ini
+from fix_broker import RunningBroker, StartBroker, wait_until, write_ini
 from outages import when_waited_for
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
@@ -30,6 +30,7 @@ from metaq_spark.options.table import Use
 from metaq_spark.sink.backend import WriteTask
 from metaq_spark.sink.task import write_batches
 from metaq_spark.sink.writers import StreamWriter
+from peers.jvm import free_port
 
 TOPIC = "orders"
 SCHEMA = StructType(

@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fix_broker import free_port
 from local_servers import broker_thread
 
 from metaq import MetaQ, RocketMQ
@@ -22,6 +21,7 @@ from metaq.client.rocketmq.records import RocketMessage
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.formats.rocketmq.records import Record
 from metaq.model import Address, Message, OffsetRange, Partition
+from peers.jvm import free_port
 
 COUNT = 600
 DAMAGED = 300

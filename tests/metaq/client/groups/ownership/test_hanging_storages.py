@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from examples import rarely
-from fix_broker import free_port, wait_until
+from fix_broker import wait_until
 from local_servers import LoopThread, broker_thread
 from storage_contract import P0
 
@@ -32,6 +32,7 @@ from metaq.client.sql_offsets import SqliteOffsets
 from metaq.errors import StoreFailed
 from metaq.model import Partition
 from metaq.testing.memory_server import MemoryServer
+from peers.jvm import free_port
 
 SAYS = "does not answer"
 
