@@ -13,6 +13,7 @@ from replicated import bodies, client, configured, put_many, read_all, running, 
 from waiting import in_loop
 
 from metaq.formats.frames import walk
+from metaq.formats.message_id import timestamp_ms
 
 SetBehind = Callable[[int], None]
 
@@ -36,9 +37,9 @@ async def ids(broker: Broker) -> list[int]:
         return [frame.message_id for frame in walk(await read_all(reader))]
 
 
-async def put_some(broker: Broker, count: int = 500) -> None:
+async def put_some(broker: Broker, count: int = 500, partition: int = 0) -> None:
     async with client(broker) as producer:
-        await put_many(producer, bodies(count))
+        await put_many(producer, bodies(count), partition=partition)
 
 
 @in_loop
@@ -50,6 +51,21 @@ async def test_a_clock_that_was_set_back_between_two_runs_repeats_no_id(tmp_path
             found = await ids(broker)
     assert found == sorted(set(found))
     assert len(found) == 1500
+
+
+@in_loop
+async def test_messages_of_a_clock_that_was_wrong_once_change_nothing(tmp_path: Path, set_behind: SetBehind) -> None:
+    set_behind(-86_400_000)
+    async with running(configured(tmp_path)) as broker:
+        await put_some(broker, partition=1)
+    for behind_ms in (0, 20_000):
+        set_behind(behind_ms)
+        async with running(configured(tmp_path)) as broker:
+            await put_some(broker)
+            found, now_ms = await ids(broker), broker.engine.now_ms()
+    assert found == sorted(set(found))
+    assert len(found) == 1000
+    assert (timestamp_ms(found[-1]) or 0) < now_ms + 3_600_000
 
 
 @in_loop

@@ -10,7 +10,7 @@ Source: docs/protocol.md; the order of checks is MetaQ's.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Literal
 
 from metaq.errors import CorruptFrame, MetaqError
@@ -193,21 +193,20 @@ class Engine:
 
         For a broker that was elected or promoted: the former master's clock may have been ahead of this one's.
         """
-        latest_ms = self._latest_ms
         self._ids.start_above(message_id)
-        if EPOCH_MS < latest_ms <= LATEST_MS:
-            self._ids.start_above(IdRange(latest_ms, IDS_PER_MS - 1, 1, 0).first)
+        self._ids_above(log.latest_ms for log in self.stores.logs())
 
     def continue_ids(self, message_id: int) -> None:
-        """The same at a start, unless the clock is behind them by more than a small step, which is not followed."""
-        latest_ms = max(self._latest_ms, timestamp_ms(message_id) or 0)
-        if self.id_clock.is_ahead(latest_ms):
-            self.ids_above_stored(message_id)
+        """The same at a start, for those ids that the clock is behind by a small step. A larger one is not followed."""
+        is_ahead = self.id_clock.is_ahead
+        if is_ahead(timestamp_ms(message_id) or 0):
+            self._ids.start_above(message_id)
+        self._ids_above(log.latest_ms for log in self.stores.logs() if is_ahead(log.latest_ms))
 
-    @property
-    def _latest_ms(self) -> int:
-        """Return a time that no stored message's id exceeds; 0 without one."""
-        return max((log.latest_ms for log in self.stores.logs()), default=0)
+    def _ids_above(self, times_ms: Iterable[int]) -> None:
+        latest_ms = max(times_ms, default=0)
+        if EPOCH_MS < latest_ms <= LATEST_MS:
+            self._ids.start_above(IdRange(latest_ms, IDS_PER_MS - 1, 1, 0).first)
 
     def watch(self, topic: str, partition: int, callback: OnReadable) -> Callable[[], None]:
         """Call ``callback`` with the new readable end of a partition whenever it moves; return a function that stops

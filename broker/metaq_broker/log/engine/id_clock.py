@@ -96,9 +96,9 @@ class IdClock:
         return now_ms - self.steady.shift_ms
 
     def is_ahead(self, wall_ms: int) -> bool:
-        """Read the clocks; return whether a time that this broker's clock has shown is ahead by a small step."""
-        now_ms = self.steady_ms()
-        return 0 <= self.steady.of(wall_ms) - now_ms <= JUMP_MAX_S * 1000
+        """Read the clocks; return whether a time is ahead of what this broker's clock should show by a small step."""
+        now_ms = self.steady_ms() + self.steady.shift_ms
+        return 0 <= wall_ms - now_ms <= JUMP_MAX_S * 1000
 
     def _grown_ms(self) -> int:
         return int((self._clock.since_boot() - (self._began_s or 0.0)) * 1000)

@@ -168,6 +168,16 @@ def test_ids_of_the_last_run_are_continued_unless_the_clock_was_corrected() -> N
     assert not ids.is_ahead(NOW + 30_000)
 
 
+def test_ids_of_before_a_jump_are_not_continued() -> None:
+    clock = ManualClock(NOW + DAY_MS)
+    ids = IdClock(clock)
+    assert ids.is_ahead(NOW + DAY_MS)
+    clock.set_now_ms(NOW)
+    assert ids.accept()
+    assert not ids.is_ahead(NOW + DAY_MS)
+    assert ids.is_ahead(NOW + 30_000)
+
+
 def test_a_broker_that_rested_for_a_year_starts_at_once() -> None:
     ids = IdClock(ManualClock(NOW + YEAR_MS))
     ids.expect(NOW)
