@@ -318,7 +318,7 @@ class Connection(asyncio.BufferedProtocol):
         self._quantum_end = began + quantum_s
         if self._file is not None or not replies.idle:
             self._send()
-        if self._input and (not self._unsent or quantum_s == math.inf):
+        if self._input:
             self._carry_out_some()
         ended = self._loop.time()
         self._used_s += ended - began
@@ -341,7 +341,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _carry_out_some(self) -> None:
         requests, replies = QUANTUM_REQUESTS, self._replies
-        while not self._session.finished:
+        while self._input and not self._session.finished and not self._quantum_over():
             allowed = min(requests, self._limits.pipelined_requests_max - replies.unanswered)
             if allowed <= 0 or self._paused or replies.ready_bytes > self._limits.output_bytes_max:
                 break
@@ -355,8 +355,6 @@ class Connection(asyncio.BufferedProtocol):
             requests -= allowed
             if self._file is not None or not replies.idle:
                 self._send()
-            if not self._input or self._quantum_over():
-                break
 
     def _close(self) -> None:
         silent_s = self._loop.time() - self.last_activity
