@@ -116,12 +116,11 @@ class MetaqCore(ConsumerCore[Delivery]):
         membership, storage = self._members(options)
         self._membership = membership
         last, topics = LastConsumed(cluster.directory, cluster.pool), options.topics
-        incarnations: Incarnations | StoredOffsets = StoredOffsets(cluster.directory, storage, group, topics, last)
-        if cluster.zookeeper is None:
-            # offsets of an older incarnation do not apply
-            start = "earliest" if isinstance(options.start, Mapping) else options.start
-            begin = StartResolver(cluster.directory, cluster.pool, start).resolve
-            incarnations = Incarnations(cluster.directory, storage, group, topics, begin, last)
+        # offsets of an older incarnation do not apply
+        start = "earliest" if isinstance(options.start, Mapping) else options.start
+        begin = StartResolver(cluster.directory, cluster.pool, start).resolve
+        checks: type[Incarnations] | type[StoredOffsets] = Incarnations if cluster.zookeeper is None else StoredOffsets
+        incarnations = checks(cluster.directory, storage, group, topics, begin, last)
         read = options.read_settings(group)
         coordinator = MemberCoordinator(
             state,

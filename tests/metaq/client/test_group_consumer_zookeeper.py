@@ -13,6 +13,7 @@ import pytest
 from fix_broker import wait_until
 from fix_zookeeper import SESSION_S, Brokers, ZooKeeperRoot
 from kazoo.client import KazooClient
+from operated import ask
 
 from metaq import MetaQ
 from metaq.client.group_consumer import GroupConsumer
@@ -107,6 +108,27 @@ def test_members_hand_partitions_over_without_loss_or_repeats(mq: MetaQ, zookeep
         wait_until(lambda: any(one.data == b"last" for one in second.seen), "it came")
     counts = Counter(one.data for one in first.seen + second.seen)
     assert counts == Counter(sent | {b"last"}), "each once"
+
+
+@pytest.mark.parametrize("count", [1, 12], ids=["shorter", "past the offset"])
+def test_a_topic_that_is_made_again_is_read_from_its_start(brokers: Brokers, count: int) -> None:
+    broker = brokers.start("one")
+    with MetaQ(f"zk://{brokers.zookeeper.option}") as mq, mq.consumer("g", ["test"], **FAST) as consumer:
+        producer, where = mq.producer(), Partition(3, 0)
+        producer.send_many("test", ["old"] * 8, partition=where)
+        found: list[bytes] = []
+        while len(found) < 8:
+            found += [one.data for one in consumer.fetch(timeout=0.1)]
+        consumer.commit()
+        ask(broker, "delete", "test", "0", "--force")
+        new = [b"%03d" % number for number in range(count)]
+        producer.send_many("test", new, partition=where)
+
+        def has_all() -> bool:  # those behind the old position may come before it is noticed, and again
+            found.extend(one.data for one in consumer.fetch(timeout=0.1))
+            return found[-count:] == new
+
+        wait_until(has_all, "the new ones, from the first on")
 
 
 def test_the_offsets_of_a_java_consumer_are_read_and_go_on(mq: MetaQ, zookeeper: ZooKeeperRoot) -> None:

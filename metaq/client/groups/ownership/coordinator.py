@@ -158,6 +158,10 @@ class MemberCoordinator:
             self._note_change()
         return changed
 
+    def _compare(self) -> None:
+        if self._lose_changed(set(self._claimed)):
+            self._note_change()
+
     def _lose_changed(self, places: Collection[TopicPartition]) -> set[TopicPartition]:
         """Deliver and settle no more messages of the ``places`` whose incarnation has changed; return these."""
         partitions = self._state.partitions
@@ -222,6 +226,8 @@ class MemberCoordinator:
             if self._schedule.begin_division():
                 self._try("divide", self._divide)
             if self._schedule.begin_saving():
+                if self._membership.refresh_s is None:  # no division is due, which would compare them
+                    self._try("compare", self._compare)
                 self._save_suspended()
                 self._try("save", self.save)
         else:

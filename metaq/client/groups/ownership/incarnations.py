@@ -9,7 +9,9 @@ an *incarnation* of each partition, created with the partition; a storage that s
     the last consumed message is missing (``last_consumed``)    continue with newer messages, and log it
     otherwise                                                   continue
 
-While a consumer runs, incarnations are compared after each new connection to a broker, and with each division.
+While a consumer runs, incarnations are compared after each new connection to a broker, and with each division. With a
+registry, which reports when to divide, they are compared with each save instead, and no storage has them: a topic that
+was made again while no consumer of the group had it is noticed by its last consumed message only.
 
 Source: docs/client-internals.md, "How positions are kept".
 """
@@ -30,6 +32,8 @@ from metaq.model import PartitionState, TopicPartition
 from metaq.net.clock import wall_clock_ms
 
 _LOG: Final = logging.getLogger(__name__)
+
+_MADE_AGAIN: Final = "the topic was created again, or another broker is at this address"
 
 
 class Incarnations:
@@ -78,10 +82,7 @@ class Incarnations:
                 offsets |= resumed(self._last, self._group, where, stored[where])
             else:
                 offsets[where] = self._begin(where, self._began_ms if where in self._known else None)
-                _LOG.warning(
-                    "group %s, %s: offset %d was stored for other messages: %s; beginning at %d",
-                    *(self._group, where, stored[where].offset, why, offsets[where].offset),
-                )
+                _warn_of_others(self._group, where, stored[where], why, offsets[where])
         found = {where: _incarnation(now.get(where)) for where in {*fresh, *unknown}}
         changed = {where: reported for where, reported in found.items() if reported not in (before.get(where), None)}
         is_stored = self._store(offsets, dict.fromkeys(offsets) | changed)
@@ -122,31 +123,61 @@ class Incarnations:
 
 
 class StoredOffsets:
-    """The same interface for a cluster with a registry: only the last consumed messages are checked."""
+    """The same interface for a cluster with a registry, which identifies brokers: incarnations are compared while a
+    consumer reads a partition; at its beginning, only the last consumed message is looked for.
+    """
 
     def __init__(
-        self, directory: Directory, storage: OffsetStorage, group: str, topics: Collection[str], last: LastConsumed
+        self,
+        directory: Directory,
+        storage: OffsetStorage,
+        group: str,
+        topics: Collection[str],
+        begin: Callable[[TopicPartition, int | None], GroupOffset],
+        last: LastConsumed,
     ) -> None:
         self._directory, self._storage, self._group, self._topics = directory, storage, group, topics
-        self._last = last
+        self._begin, self._last, self._began_ms = begin, last, wall_clock_ms()
+        self._lock = threading.Lock()
+        self._known: dict[TopicPartition, str | None] = {}
+        self._made_again: set[TopicPartition] = set()
 
     def checked(
         self, stored: Mapping[TopicPartition, GroupOffset], fresh: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, GroupOffset]:
         """Skip a partition that ends before its offset: it may be read from a slave that is behind."""
-        known = {where: stored[where] for where in fresh if where in stored and stored[where].offset}
-        now = self._directory.available(self._topics) if known else {}
+        now = self._directory.available(self._topics) if fresh else {}
+        with self._lock:
+            made_again = self._made_again & set(fresh)
         offsets: dict[TopicPartition, GroupOffset] = {}
-        for where, offset in known.items():
-            if where in now and offset.offset <= now[where].offsets.end:
-                offsets |= resumed(self._last, self._group, where, offset)
+        for where in fresh:
+            if where not in stored:
+                continue
+            if where in made_again:
+                offsets[where] = self._begin(where, self._began_ms)
+                _warn_of_others(self._group, where, stored[where], _MADE_AGAIN, offsets[where])
+            elif stored[where].offset and where in now and stored[where].offset <= now[where].offsets.end:
+                offsets |= resumed(self._last, self._group, where, stored[where])
         if offsets:
             self._storage.save(self._group, offsets)
+        with self._lock:
+            self._known |= {where: _incarnation(now.get(where)) for where in fresh}
+            self._made_again -= made_again
         return {**stored, **offsets}
 
     def changed(self, places: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Return nothing: the registry identifies brokers."""
-        return set()
+        """As ``Incarnations.changed``; one that nobody reports is not a changed one: its broker may be away."""
+        now, _ = self._directory.available_now(self._topics)
+        with self._lock:
+            changed: set[TopicPartition] = set()
+            for where in places:
+                if (reported := _incarnation(now.get(where))) is not None:
+                    if (self._known.get(where) or reported) != reported:
+                        changed.add(where)
+                    else:
+                        self._known[where] = reported  # it had no message before
+            self._made_again |= changed
+        return changed
 
 
 def resumed(
@@ -164,6 +195,13 @@ def resumed(
     return {where: found}
 
 
+def _warn_of_others(group: str, where: TopicPartition, stored: GroupOffset, why: str, begun: GroupOffset) -> None:
+    _LOG.warning(
+        "group %s, %s: offset %d was stored for other messages: %s; beginning at %d",
+        *(group, where, stored.offset, why, begun.offset),
+    )
+
+
 def _incarnation(state: PartitionState | None) -> str | None:
     return None if state is None else state.incarnation
 
@@ -173,9 +211,7 @@ def _why_not(stored: GroupOffset, before: str | None, now: PartitionState | None
     if now is None:
         return "the partition has none" if stored.offset else None
     if before is not None and now.incarnation is not None:
-        return (
-            None if before == now.incarnation else "the topic was created again, or another broker is at this address"
-        )
+        return None if before == now.incarnation else _MADE_AGAIN
     if stored.offset > now.offsets.end:
         return f"they end at {now.offsets.end}"
     return None
