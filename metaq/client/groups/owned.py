@@ -68,6 +68,10 @@ class Owned(ABC, Generic[D, Q, O]):
         """The partition may belong to another consumer now: nothing is delivered until that is known."""
         self.lost = False
         """Nothing is settled or saved any more."""
+        self.doubted = False
+        """A damaged message was met: nothing is delivered until it is known whether the partition was made again."""
+        self.confirmed = False
+        """It was not: damage is an error."""
         self.busy = False
         """A worker handles it; other workers skip it."""
         self.asked = 0
@@ -87,7 +91,7 @@ class Owned(ABC, Generic[D, Q, O]):
     @property
     def rests(self) -> bool:
         """Whether fetching and delivery are stopped."""
-        return self.lost or self.revoking or self.suspended
+        return self.lost or self.revoking or self.suspended or self.doubted
 
     # fetching
 

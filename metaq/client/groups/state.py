@@ -22,7 +22,7 @@ from metaq.client.groups.in_hand import MessageBlock, Span
 from metaq.client.groups.owned import POLL_STEPS, O, OffsetJump, Owned, Q
 from metaq.client.groups.round_robin import RoundRobin
 from metaq.discovery.zk_layout import GroupOffset
-from metaq.errors import MetaqError, PartitionLost
+from metaq.errors import CorruptFrame, MetaqError, PartitionLost
 from metaq.model import TopicPartition
 
 
@@ -57,6 +57,10 @@ class ConsumerState(Generic[D, Q, O]):
         """Called with the lock when ``changed`` is notified, for readers that do not wait for it."""
         self.on_brokers: Callable[[set[int | str]], None] = lambda brokers: None
         """Called with the lock when partitions of brokers were added, for the fetchers."""
+        self.on_damage: Callable[[], None] | None = None
+        """Called with the lock when a damaged message is met, which may be the middle of one of a partition that was
+        made again; ``confirm`` must follow. ``None``: damage is an error at once.
+        """
         self.max_attempts: Final = max_attempts
         self._retry_max_s = retry_max_s
         self._seen: OrderedDict[int | str, None] = OrderedDict()
@@ -102,6 +106,15 @@ class ConsumerState(Generic[D, Q, O]):
         with self.lock:
             for where in places:
                 self.partitions[where].suspended = True
+            if places:
+                self.notify()
+
+    def confirm(self, places: Collection[TopicPartition]) -> None:
+        """Note that ``places`` were not made again: their damaged messages are errors."""
+        with self.lock:
+            for partition in [self.partitions[where] for where in places if where in self.partitions]:
+                partition.doubted, partition.confirmed = False, True
+                self._order.add(partition)
             if places:
                 self.notify()
 
@@ -323,7 +336,14 @@ class ConsumerState(Generic[D, Q, O]):
 
     def _take(self, partition: Owned[D, Q, O], now_s: float) -> D | None:
         waits = partition.next_request_s() is None
-        delivery = partition.take(now_s, self._seen_before, self._call)
+        try:
+            delivery = partition.take(now_s, self._seen_before, self._call)
+        except CorruptFrame:
+            if self.on_damage is None or partition.confirmed:
+                raise
+            partition.doubted = True
+            self.on_damage()
+            return None
         if waits and partition.next_request_s() is not None:
             self.notify()  # the buffer is nearly empty
         return delivery

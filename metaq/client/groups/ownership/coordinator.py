@@ -99,6 +99,7 @@ class MemberCoordinator:
         if isinstance(storage, BoundedStorage):
             storage.on_slow = partial(self._explain, "wait for the storage")
         state.until_s = membership.until_s
+        state.on_damage = None if incarnations is None else self._note_change
         self._saving = threading.Lock()  # held while positions are saved and partitions are released
         self._wake = threading.Event()
         self._stopping = False
@@ -169,10 +170,12 @@ class MemberCoordinator:
             return set()
         with self._state.lock:
             read = [where for where in places if where in partitions and not partitions[where].lost]
+            doubted = {where for where in read if partitions[where].doubted}
         changed = self._incarnations.changed(read)
         with self._state.lock:
             for where in changed & partitions.keys():
                 partitions[where].lost = True
+        self._state.confirm(doubted - changed)
         return changed
 
     def forget(self, places: Collection[TopicPartition]) -> None:

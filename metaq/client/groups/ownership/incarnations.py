@@ -9,9 +9,10 @@ an *incarnation* of each partition, created with the partition; a storage that s
     the last consumed message is missing (``last_consumed``)    continue with newer messages, and log it
     otherwise                                                   continue
 
-While a consumer runs, incarnations are compared after each new connection to a broker, and with each division. With a
-registry, which reports when to divide, they are compared with each save instead, and no storage has them: a topic that
-was made again while no consumer of the group had it is noticed by its last consumed message only.
+While a consumer runs, incarnations are compared after each new connection to a broker, with each division, and before a
+damaged message is an error: the old offset may be in the middle of a message. With a registry, which reports when to
+divide, they are compared with each save, too, and no storage has them: a topic that was made again while no consumer of
+the group had it is noticed by its last consumed message only.
 
 Source: docs/client-internals.md, "How positions are kept".
 """

@@ -122,6 +122,17 @@ def test_a_consumer_that_runs_notices_it(server: MemoryServer) -> None:
     assert read(server, 0) == []
 
 
+def test_a_topic_made_again_with_messages_of_other_lengths(server: MemoryServer) -> None:
+    send(server, OLD)
+    with server.client() as mq, mq.consumer("g", ["orders"]) as consumer:
+        found: list[str] = []
+        wait_until(lambda: bool(found.extend(texts(consumer.fetch(timeout=0.1)))) or found == OLD, "the old ones")
+        server.broker.recreate("orders", 0)
+        send(server, NEW)  # the old offset is in the middle of a message: no error
+        found.clear()
+        wait_until(lambda: bool(found.extend(texts(consumer.fetch(timeout=0.1)))) or found == NEW, "the new ones")
+
+
 def test_so_does_one_with_asyncio(server: MemoryServer) -> None:
     send(server, OLD)
 
