@@ -32,19 +32,19 @@ def rocketmq(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield mq
 
 
-def widened(mq: RocketMQ, topic: str) -> None:
+def widened(broker: BrokerProcess, topic: str) -> None:
     """Give a topic a second queue, and send to it at once."""
-    mq.topics.create(topic, queues=2)
-    with RocketMQ(";".join(map(str, mq.cluster.servers()))) as other:  # which knows no former route
+    with RocketMQ(broker.name_servers) as other:  # which knows no former route
+        other.topics.create(topic, queues=2)
         other.producer().send(topic, "new", partition=Partition("metaq", 1))
 
 
-def test_of_rocketmq(rocketmq: RocketMQ) -> None:
+def test_of_rocketmq(broker: BrokerProcess, rocketmq: RocketMQ) -> None:
     rocketmq.topics.create("orders", queues=1)
     rocketmq.producer().send("orders", "old")
     with rocketmq.consumer("g", ["orders"], start="latest") as consumer:
         wait_until(lambda: not consumer.fetch(timeout=0.1) and consumer.assignment, "the group to begin")
-        widened(rocketmq, "orders")
+        widened(broker, "orders")
         wait_until(lambda: len(consumer.assignment) == 3, "the new queue to be read")
         assert [one.data for one in consumer.fetch(timeout=10)] == [b"new"]
 
@@ -55,6 +55,6 @@ def test_of_metaq(broker: BrokerProcess, rocketmq: RocketMQ, tmp_path: Path) -> 
     options = {"start": "latest", "parking": tmp_path / "parked"}
     with MetaQ(str(broker.address)) as mq, mq.consumer("g", ["bills"], **options) as consumer:  # type: ignore[arg-type]
         wait_until(lambda: not consumer.fetch(timeout=0.1) and consumer.assignment, "the group to begin")
-        widened(rocketmq, "bills")
+        widened(broker, "bills")
         wait_until(lambda: len(consumer.assignment) == 2, "the new partition to be read")
         assert [one.data for one in consumer.fetch(timeout=10)] == [b"new"]
