@@ -43,8 +43,10 @@ class Harness:
         for broker_id in broker_ids:
             self.add(broker_id)
         self.pool = SessionPool(Timeouts(5.0, 10.0))
-        self.close = self.pool.close
         self._attempts = 0
+
+    def close(self) -> None:
+        self.pool.close()
 
     def add(self, broker_id: int) -> None:
         keys = {"brokerId": broker_id, "numPartitions": 2, "serverPort": free_port()}

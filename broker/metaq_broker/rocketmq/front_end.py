@@ -331,7 +331,7 @@ def _bind(host: str, config: RocketmqConfig) -> list[socket.socket]:
                 return [listener]
             port = int(listener.getsockname()[1]) - VIP_PORT_BELOW
             try:
-                return [listener, bind(host, port)]
+                return [listener, bind(host, port, lingering=config.port > 0)]
             except (OSError, OverflowError) as error:
                 if config.port == 0 and len(unsuited) < FREE_PORTS_TRIED:
                     unsuited.append(listener)  # it is kept, so that another one is found

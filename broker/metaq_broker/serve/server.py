@@ -33,8 +33,11 @@ SWEEP_INTERVAL_S_MAX: Final = 15.0
 """Longest time between two checks for idle connections, in seconds."""
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, *, lingering: bool = True) -> socket.socket:
     """Return a socket bound to ``host`` and ``port`` (0 = a free one), which accepts no connection yet.
+
+    ``lingering``: also a port with connections that a server before has closed. Then a port to which another program is
+    bound that does not listen yet counts as free, too, and the second one to listen fails.
 
     Raises:
         OSError: The address cannot be used, for example because the port is taken.
@@ -42,7 +45,7 @@ def bind(host: str, port: int) -> socket.socket:
     [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     listener = socket.socket(family, kind, protocol)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, lingering)
         listener.bind(address)
     except OSError:
         listener.close()

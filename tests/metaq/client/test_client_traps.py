@@ -141,7 +141,7 @@ def test_nothing_of_the_client_measures_with_the_clock_on_the_wall() -> None:
     root = Path(metaq.client.__file__).parent
     found = {str(path.relative_to(root)) for path in root.rglob("*.py") if "wall_clock_ms" in path.read_text()}
     stored = {"offsets.py", "groups/parking.py"}
-    compared = ("rocketmq", "mirror", "checkup")
+    compared = ("rocketmq", "mirror", "checkup", "ownership/coordinator", "ownership/incarnations")
     assert {one for one in found if one in stored or any(word in one for word in compared)} == found
 
 
