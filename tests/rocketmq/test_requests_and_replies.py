@@ -44,12 +44,13 @@ def pair(tmp_path: Path, start_broker: StartBroker) -> Iterator[BrokerPair]:
 @contextmanager
 def replying(name_server: str, *, to: str = "orders") -> Iterator[list[RocketReceived]]:
     """Reply to the requests that come from now on, but for those that say ``silent``; yields what was replied to."""
-    ended, replied = threading.Event(), list[RocketReceived]()
+    begun, ended, replied = threading.Event(), threading.Event(), list[RocketReceived]()
 
     def run() -> None:
         with RocketMQ(name_server) as mq:
             ends = {info.partition: info.end for info in mq.cluster.describe(to)}
             producer = mq.producer()
+            begun.set()
             while not ended.wait(0.02):
                 for message in mq.browse(to, start="earliest"):
                     if message.offset >= ends.get(message.partition, 0):
@@ -61,6 +62,7 @@ def replying(name_server: str, *, to: str = "orders") -> Iterator[list[RocketRec
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
+        assert begun.wait(LONG_S)
         yield replied
     finally:
         ended.set()
