@@ -20,6 +20,8 @@ from typing import Final
 
 import pyspark
 
+from peers.jvm import free_port
+
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "metaq-bench"
 FETCH_DEADLINE_S: Final = 300
 
@@ -120,10 +122,10 @@ def local_kafka(jars: Sequence[Path], partitions: int, more: str = "") -> Iterat
     """Run a broker with ``more`` lines of configuration; yields its address. Topics are created when first used."""
     with tempfile.TemporaryDirectory(prefix="metaq-bench-kafka-") as name:
         folder = Path(name)
-        port, controller = _free_ports(2)
+        port = free_port((0, 1))
         settings = folder / "server.properties"
         settings.write_text(
-            PROPERTIES.format(port=port, controller=controller, data=folder / "data", partitions=partitions, more=more)
+            PROPERTIES.format(port=port, controller=port + 1, data=folder / "data", partitions=partitions, more=more)
         )
         java = ["java", "-Xms1g", "-Xmx1g", "-cp", ":".join(map(str, jars))]
         _format_storage(java, settings)
@@ -157,14 +159,6 @@ def _format_storage(java: Sequence[str], settings: Path) -> None:
 
 def _end_of(text: str) -> str:
     return "\n".join(text.splitlines()[-_LINES_SHOWN:])
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -269,8 +269,9 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         addresses = dict(sorted({**known, **self._directory.writable(topic)}.items()))
         return _Route(tuple(addresses), addresses, self._pool.clock.monotonic() + ROUTE_AGE_S)
 
-    def _look_again(self, topic: str) -> None:
-        """Look the brokers of a topic up in a thread, if that was long ago: there may be more of them, or partitions.
+    def _renewed_route(self, topic: str) -> _Route:
+        """Return the known route. Look the topic up again in a thread, if that was long ago: there may be more brokers
+        or partitions.
 
         The known ones are used meanwhile, and if that fails. One that is not listed now may only be restarting.
         """
@@ -278,6 +279,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         if now_s >= route.old_s:
             self._routes[topic] = route._replace(old_s=now_s + ROUTE_AGE_S)
             self.submissions.lookups.start(topic, self._renew)
+        return route
 
     def _renew(self, topic: str) -> None:
         known = self._routes.get(topic)
@@ -322,8 +324,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         return persist(lambda: stack.enter_context(self._pool.lease(address)), policy, self._pool.clock), policy
 
     def _by_address(self, topic: str, blocks: Iterable[Block]) -> dict[Address, list[Block]]:
-        self._look_again(topic)
-        addresses, found = self._route(topic).addresses, dict[Address, list[Block]]()
+        addresses, found = self._renewed_route(topic).addresses, dict[Address, list[Block]]()
         for block in blocks:
             partition = partition_of(block)
             if partition not in addresses:

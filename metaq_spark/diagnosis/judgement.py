@@ -39,7 +39,7 @@ FAILURES_MIN: Final = 2
 _STANDS: Final = "C13"
 """The lag stands: what makes a query slow is the reason, as if it fell behind."""
 _FIRST: Final = frozenset({"F0", "F4", "C11"})
-"""The advice of these rules is shown before that of others."""
+"""The advice of these rules is shown before other advice."""
 
 DRIVER: Final = Missing(EvidenceKind.PROGRESS, "whether a driver runs, and what it does", "--progress FILE or URL")
 BROKERS: Final = Missing(EvidenceKind.BROKERS, "what the brokers hold now", "--brokers or --name-servers")

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from metaq.errors import ConnectionFailed, DeadlineExceeded, FieldError, ProtocolError
 from metaq.protocols.remoting.channel import Channel, ChannelLimits, InFlight, ReceivedResponse
 from metaq.protocols.remoting.codes import ResponseCode, name_of
-from metaq.protocols.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from metaq.protocols.remoting.command import RESPONSE_FLAG, RemotingCommand
 from metaq.protocols.remoting.frames import FRAME_BYTES_MAX, FrameDecoder, encode, encode_start
 from metaq_broker.log.partitions.reads import Slice
 from metaq_broker.serve.accounts.account_list import Permission
@@ -236,7 +236,7 @@ class RemotingSession:
 
     def _requested(self, command: RemotingCommand, frame_bytes: int) -> None:
         """Count a request and execute it; one too many is refused."""
-        server, limits, is_oneway = self._server, self._server.limits, bool(command.flag & ONEWAY_FLAG)
+        server, limits, is_oneway = self._server, self._server.limits, command.is_oneway
         if server.requests >= limits.requests_max or server.request_bytes > limits.request_bytes_max:
             self._refuse(command, is_oneway=is_oneway)
             return
@@ -308,7 +308,7 @@ class Call:
     def __init__(self, request: RemotingCommand, session: RemotingSession, counted_bytes: int = 0) -> None:
         self.request, self.session, self._counted_bytes = request, session, counted_bytes
         self.access: RequestAccess | None = None
-        self._open = not request.flag & ONEWAY_FLAG
+        self._open = not request.is_oneway
 
     def answer(self, response: RemotingCommand | bytes) -> None:
         """Send the response, or its frame. Has no effect after the first call, for a oneway, or if the connection is

@@ -86,7 +86,7 @@ class ReplyQueue:
         self._pushed: list[bytes] | None = None
         self._abandoned = False
         self.unanswered = 0
-        """Requests that have a slot here. A session adds those that ``push`` will answer, and what else it counts."""
+        """Requests that have a slot here. A session adds requests that ``push`` will answer, and others that count."""
         self.questions = 0
         """Questions that are not answered yet."""
         self.full = False

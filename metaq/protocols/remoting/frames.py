@@ -78,15 +78,7 @@ def frame_head(header_bytes: int, body_bytes: int) -> bytes:
 class FrameDecoder:
     """Decodes the commands of one direction of a connection."""
 
-    __slots__ = (
-        "_error",
-        "_frame_bytes_max",
-        "_header_bytes_max",
-        "_missing",
-        "_received",
-        "pending_bytes",
-        "taken_bytes",
-    )
+    __slots__ = ("_error", "_frame_bytes_max", "_header_bytes_max", "_missing", "_received", "taken_bytes")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = HEADER_BYTES_MAX) -> None:
         """Both limits are in bytes; the frame's includes L1."""
@@ -95,8 +87,6 @@ class FrameDecoder:
         self._received: bytearray | bytes = b""
         self._missing = 0  # bytes needed before decoding can continue
         self._error: ProtocolError | None = None
-        self.pending_bytes = 0
-        """Bytes received and not yet decoded."""
         self.taken_bytes = 0
         """Size of the frame of the command that was taken last."""
 
@@ -106,6 +96,11 @@ class FrameDecoder:
     def buffer_filled(self, count: int) -> NoReturn:
         """Never called, since there is no ``buffer``."""
         raise AssertionError(f"{count} bytes for a buffer that is not there")
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes received and not yet decoded."""
+        return len(self._received)
 
     def receive(self, chunk: Buffer) -> Iterator[RemotingCommand]:
         """Take the next bytes of the stream, in a piece of any size; return the commands that are complete.
@@ -125,7 +120,6 @@ class FrameDecoder:
                 self._received += chunk
             else:
                 self._received = bytearray(chunk)
-            self.pending_bytes += len(chunk)
 
     def _commands(self) -> Iterator[RemotingCommand]:
         while (command := self.take()) is not None:
@@ -135,7 +129,7 @@ class FrameDecoder:
         """Return the next complete command, ``None`` if there is none. Raises as the iterator."""
         if self._error is not None:
             raise self._error
-        received, there = self._received, self.pending_bytes
+        received, there = self._received, len(self._received)
         if there < self._missing:
             return None
         try:
@@ -158,7 +152,7 @@ class FrameDecoder:
             view = memoryview(received)
             header, body = view[_HEAD_BYTES : body_start].tobytes(), view[body_start:end].tobytes()
             view.release()  # the bytes behind it are moved
-            self._missing, self.taken_bytes, self.pending_bytes = 0, end, there - end
+            self._missing, self.taken_bytes = 0, end
             if end == there:  # usual: most clients have one request in flight
                 self._received = b""
             else:
@@ -166,7 +160,7 @@ class FrameDecoder:
                 del received[:end]
             return read_binary(header, body) if codec == _BINARY else read_json(header, body)
         except ProtocolError as error:
-            self._error, self._received, self.pending_bytes = error, b"", 0
+            self._error, self._received = error, b""
             raise
 
     def _check_length(self, length: int) -> None:

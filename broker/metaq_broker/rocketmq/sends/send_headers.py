@@ -5,7 +5,7 @@ The common fields are parsed once, and cached for later sends. Only small header
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 from metaq.protocols.remoting.command import RemotingCommand
@@ -32,9 +32,6 @@ _COMMON: Final = {
 """Names of the other fields."""
 _DIGITS_THAT_FIT: Final = 18
 
-_KEPT: Final[dict[tuple[int | str | None, ...], SendMessage]] = {}
-"""Headers by the request's code and the values of the common fields, ``None`` for one that is missing."""
-
 
 def read_send_header(command: RemotingCommand) -> tuple[SendMessage, int, str]:
     """Return the header of a send, its time of birth in milliseconds, and its properties.
@@ -47,14 +44,17 @@ def read_send_header(command: RemotingCommand) -> tuple[SendMessage, int, str]:
     ext, is_short = command.ext, command.code in SendMessage.SHORT_CODES
     born_name, properties_name = _VARYING[is_short]
     born = ext.get(born_name, "")
-    common = (command.code, *map(ext.get, _COMMON[is_short]))
-    header = _KEPT.get(common)
-    if header is not None and len(born) <= _DIGITS_THAT_FIT and born.isdecimal() and born.isascii():
-        return header, int(born), ext.get(properties_name, "")
+    common = tuple(map(ext.get, _COMMON[is_short]))
+    is_plain = len(born) <= _DIGITS_THAT_FIT and born.isdecimal() and born.isascii()
+    if is_plain and sum(map(len, filter(None, common))) <= KEPT_CHARACTERS_MAX:
+        return _with_common(command.code, common), int(born), ext.get(properties_name, "")
     header = SendMessage.from_ext({**_DEFAULTS[is_short], **ext}, command.code)
-    varying = header.born_timestamp, header.properties or ""
-    if sum(len(ext.get(name, "")) for name in _COMMON[is_short]) <= KEPT_CHARACTERS_MAX:
-        if len(_KEPT) >= KEPT_MAX:
-            _KEPT.clear()
-        header = _KEPT[common] = replace(header, properties=None)
-    return header, *varying
+    return header, header.born_timestamp, header.properties or ""
+
+
+@lru_cache(maxsize=KEPT_MAX)
+def _with_common(code: int, values: tuple[str | None, ...]) -> SendMessage:
+    """Return a header from the values of the common fields, ``None`` = missing. Its time of birth is 0."""
+    is_short = code in SendMessage.SHORT_CODES
+    ext = {name: value for name, value in zip(_COMMON[is_short], values, strict=True) if value is not None}
+    return SendMessage.from_ext({**_DEFAULTS[is_short], **ext, _VARYING[is_short][0]: "0"}, code)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from metaq.client.groups.ownership.last_consumed import LastConsumed
@@ -37,27 +38,42 @@ _LOG: Final = logging.getLogger(__name__)
 _MADE_AGAIN: Final = "the topic was created again, or another broker is at this address"
 
 
-class Incarnations:
-    """The incarnations of the partitions that a consumer of ``group`` reads. Thread-safe.
+@dataclass(eq=False)
+class IncarnationCheck:
+    """What both checks below have: the incarnations of the partitions that a consumer of ``group`` reads.
 
     ``begin``: where the group begins in a partition without an offset; for one that was made again while it was read,
-    with the time when this consumer began, ``began_ms``.
+    with the time when this consumer began, ``began_ms``. ``known``: the incarnation of each partition that was read,
+    ``None`` if none was reported.
     """
 
-    def __init__(
-        self,
-        directory: Directory,
-        storage: OffsetStorage,
-        group: str,
-        topics: Collection[str],
-        begin: Callable[[TopicPartition, int | None], GroupOffset],
-        last: LastConsumed,
-    ) -> None:
-        self._directory, self._storage, self._group, self._topics = directory, storage, group, topics
-        self._begin, self._last, self._began_ms = begin, last, wall_clock_ms()
-        self._lock = threading.Lock()
-        self._known: dict[TopicPartition, str | None] = {}
-        self._unsaved: set[TopicPartition] = set()
+    directory: Directory
+    storage: OffsetStorage
+    group: str
+    topics: Collection[str]
+    begin: Callable[[TopicPartition, int | None], GroupOffset]
+    last: LastConsumed
+    began_ms: int = field(default_factory=wall_clock_ms, init=False)
+    lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    known: dict[TopicPartition, str | None] = field(default_factory=dict, init=False)
+
+    def _begin_again(
+        self, where: TopicPartition, stored: GroupOffset, why: str, since_ms: int | None
+    ) -> GroupOffset:
+        """Return where the group begins in a partition to whose messages ``stored`` does not belong, and log it."""
+        begun = self.begin(where, since_ms)
+        _LOG.warning(
+            "group %s, %s: offset %d was stored for other messages: %s; beginning at %d",
+            *(self.group, where, stored.offset, why, begun.offset),
+        )
+        return begun
+
+
+@dataclass(eq=False)
+class Incarnations(IncarnationCheck):
+    """The check without a registry. Thread-safe."""
+
+    _unsaved: set[TopicPartition] = field(default_factory=set, init=False)
 
     def checked(
         self, stored: Mapping[TopicPartition, GroupOffset], fresh: Collection[TopicPartition]
@@ -69,42 +85,42 @@ class Incarnations:
         Raises:
             MetaqError: The brokers, or the storage, could not be asked.
         """
-        with self._lock:
-            unknown = {where for where, reported in self._known.items() if reported is None or where in self._unsaved}
+        with self.lock:
+            unknown = {where for where, reported in self.known.items() if reported is None or where in self._unsaved}
         if not (fresh or unknown):
             return stored
-        now = self._directory.available(self._topics)
+        now = self.directory.available(self.topics)
         before = self._stored_incarnations({*fresh, *unknown})
         offsets: dict[TopicPartition, GroupOffset] = {}
         for where in fresh:
             if where not in stored:
                 continue
             if (why := _why_not(stored[where], before.get(where), now.get(where))) is None:
-                offsets |= resumed(self._last, self._group, where, stored[where])
+                offsets |= resumed(self.last, self.group, where, stored[where])
             else:
-                offsets[where] = self._begin(where, self._began_ms if where in self._known else None)
-                _warn_of_others(self._group, where, stored[where], why, offsets[where])
+                since_ms = self.began_ms if where in self.known else None
+                offsets[where] = self._begin_again(where, stored[where], why, since_ms)
         found = {where: _incarnation(now.get(where)) for where in {*fresh, *unknown}}
         changed = {where: reported for where, reported in found.items() if reported not in (before.get(where), None)}
         is_stored = self._store(offsets, dict.fromkeys(offsets) | changed)
-        with self._lock:
-            self._known |= found
+        with self.lock:
+            self.known |= found
             self._unsaved = set() if is_stored else set(changed)
         return {**stored, **offsets}
 
     def changed(self, places: Collection[TopicPartition]) -> set[TopicPartition]:
         """Return those ``places`` whose incarnation has changed since they were read. Raises as ``checked``."""
-        with self._lock:
-            known = {where: reported for where in places if (reported := self._known.get(where)) is not None}
+        with self.lock:
+            known = {where: reported for where in places if (reported := self.known.get(where)) is not None}
         if not known:
             return set()
-        now, away = self._directory.available_now(self._topics)
+        now, away = self.directory.available_now(self.topics)
         others = {where for where, reported in known.items() if _incarnation(now.get(where)) not in (reported, None)}
         return others | (set() if away else known.keys() - now.keys())
 
     def _stored_incarnations(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
-        if isinstance(self._storage, IncarnationStorage):
-            return self._storage.incarnations(self._group, places)
+        if isinstance(self.storage, IncarnationStorage):
+            return self.storage.incarnations(self.group, places)
         return {}
 
     def _store(
@@ -112,10 +128,10 @@ class Incarnations:
     ) -> bool:
         """Save; return whether that succeeded. Only new offsets must be saved before anything is read."""
         try:
-            if isinstance(self._storage, IncarnationStorage) and (offsets or incarnations):
-                self._storage.save_incarnations(self._group, offsets, incarnations)
+            if isinstance(self.storage, IncarnationStorage) and (offsets or incarnations):
+                self.storage.save_incarnations(self.group, offsets, incarnations)
             elif offsets:
-                self._storage.save(self._group, offsets)
+                self.storage.save(self.group, offsets)
         except MetaqError as error:
             if offsets or not error.retryable:
                 raise
@@ -123,60 +139,49 @@ class Incarnations:
         return True
 
 
-class StoredOffsets:
-    """The same interface for a cluster with a registry, which identifies brokers: incarnations are compared while a
-    consumer reads a partition; at its beginning, only the last consumed message is looked for.
+@dataclass(eq=False)
+class StoredOffsets(IncarnationCheck):
+    """The check with a registry, which identifies brokers: incarnations are compared while a consumer reads a
+    partition; at its beginning, only the last consumed message is looked for. Thread-safe.
     """
 
-    def __init__(
-        self,
-        directory: Directory,
-        storage: OffsetStorage,
-        group: str,
-        topics: Collection[str],
-        begin: Callable[[TopicPartition, int | None], GroupOffset],
-        last: LastConsumed,
-    ) -> None:
-        self._directory, self._storage, self._group, self._topics = directory, storage, group, topics
-        self._begin, self._last, self._began_ms = begin, last, wall_clock_ms()
-        self._lock = threading.Lock()
-        self._known: dict[TopicPartition, str | None] = {}
-        self._made_again: set[TopicPartition] = set()
+    _made_again: set[TopicPartition] = field(default_factory=set, init=False)
 
     def checked(
         self, stored: Mapping[TopicPartition, GroupOffset], fresh: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, GroupOffset]:
         """Skip a partition that ends before its offset: it may be read from a slave that is behind."""
-        now = self._directory.available(self._topics) if fresh else {}
-        with self._lock:
+        now = self.directory.available(self.topics) if fresh else {}
+        with self.lock:
             made_again = self._made_again & set(fresh)
         offsets: dict[TopicPartition, GroupOffset] = {}
         for where in fresh:
             if where not in stored:
                 continue
             if where in made_again:
-                offsets[where] = self._begin(where, self._began_ms)
-                _warn_of_others(self._group, where, stored[where], _MADE_AGAIN, offsets[where])
+                offsets[where] = self._begin_again(where, stored[where], _MADE_AGAIN, self.began_ms)
             elif stored[where].offset and where in now and stored[where].offset <= now[where].offsets.end:
-                offsets |= resumed(self._last, self._group, where, stored[where])
+                offsets |= resumed(self.last, self.group, where, stored[where])
         if offsets:
-            self._storage.save(self._group, offsets)
-        with self._lock:
-            self._known |= {where: _incarnation(now.get(where)) for where in fresh}
+            self.storage.save(self.group, offsets)
+        with self.lock:
+            self.known |= {where: _incarnation(now.get(where)) for where in fresh}
             self._made_again -= made_again
         return {**stored, **offsets}
 
     def changed(self, places: Collection[TopicPartition]) -> set[TopicPartition]:
-        """As ``Incarnations.changed``; one that nobody reports is not a changed one: its broker may be away."""
-        now, _ = self._directory.available_now(self._topics)
-        with self._lock:
+        """Return the ``places`` whose incarnation has changed since they were read; a place that no broker reports has
+        not changed: its broker may be away. Raises as ``checked``.
+        """
+        now, _ = self.directory.available_now(self.topics)
+        with self.lock:
             changed: set[TopicPartition] = set()
             for where in places:
                 if (reported := _incarnation(now.get(where))) is not None:
-                    if (self._known.get(where) or reported) != reported:
+                    if (self.known.get(where) or reported) != reported:
                         changed.add(where)
                     else:
-                        self._known[where] = reported  # it had no message before
+                        self.known[where] = reported  # it had no message before
             self._made_again |= changed
         return changed
 
@@ -194,13 +199,6 @@ def resumed(
         *(group, where, stored.message_id, found.offset, stored.offset),
     )
     return {where: found}
-
-
-def _warn_of_others(group: str, where: TopicPartition, stored: GroupOffset, why: str, begun: GroupOffset) -> None:
-    _LOG.warning(
-        "group %s, %s: offset %d was stored for other messages: %s; beginning at %d",
-        *(group, where, stored.offset, why, begun.offset),
-    )
 
 
 def _incarnation(state: PartitionState | None) -> str | None:

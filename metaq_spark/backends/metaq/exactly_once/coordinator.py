@@ -269,7 +269,7 @@ class Conversation:
         }
 
     def clean_up(self, decided: BatchName, listed: Sequence[Xid], prepared: Mapping[int, Posted]) -> None:
-        """Roll back the branches that the decision has superseded: on every broker, those that RECOVER lists."""
+        """Roll back the branches that RECOVER lists and the decision has superseded, on every broker."""
         counting = frozenset(listed)
         left = {
             number: superseded(self._brokers[number].read_keys(text), decided, counting)
