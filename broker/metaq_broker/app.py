@@ -37,6 +37,7 @@ from metaq_broker.log.state.state_table import FILE_NAME as STATE_NAME
 from metaq_broker.log.state.state_table import GROUPS_NAME, LoopDriver, StateTable
 from metaq_broker.log.streams.member import leave_pair
 from metaq_broker.log.sync.group_commit import FlushPolicy, GroupCommit
+from metaq_broker.log.sync.sync_queue import OnDurable
 from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.operate.config.replication import GregorConfig, PairConfig, SamsaConfig, SlaveConfig
 from metaq_broker.operate.config.sections import SystemConfig
@@ -212,7 +213,7 @@ class Broker:
         self.retention = Retention(self._files, self._clock, self.config, self.stores, self.transactions, doubt=doubt)
         self._closing.push_async_callback(self.retention.stop)
         self.maintenance = PartitionMaintenance(
-            self.engine, self.commit, self.transactions.users_of, self.retention.settle
+            self.engine, self.commit, self.transactions.users_of, self.retention.settle, self._when_journal_on_disk
         )
 
     def _open_replication(self) -> None:
@@ -405,6 +406,12 @@ class Broker:
         )
         self._are_transactions_open = False
         self._closing.callback(self._close_transactions)
+
+    def _when_journal_on_disk(self, callback: OnDurable) -> None:
+        if self._are_transactions_open:
+            self.transactions.when_on_disk(callback)
+        else:  # a member of a pair that is not elected has no transactions
+            callback(None)
 
     def _close_transactions(self) -> None:
         if self._are_transactions_open:

@@ -65,7 +65,8 @@ class PairDisk:
         statistics = Statistics(self.clock.monotonic, lambda topic: False)
         self.engine = Engine(self.config, self.stores, self.commit, IdWorker(1), self.clock, statistics)
         self.retention = Retention(self.files, self.clock, self.config, self.stores, NoCommits())
-        self.maintenance = PartitionMaintenance(self.engine, self.commit, lambda *at: [], self.retention.settle)
+        calls = lambda *at: [], self.retention.settle, NoCommits().when_on_disk
+        self.maintenance = PartitionMaintenance(self.engine, self.commit, *calls)
         local = LocalPartitions(self.engine, self.commit, self.maintenance, self.files)
         epochs = read_epochs(self.files, self.data) or {}
         self.journal_bytes = journal_bytes

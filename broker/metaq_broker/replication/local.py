@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from metaq.errors import CorruptFrame, MetaqError
@@ -21,6 +22,7 @@ from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import Slice
 from metaq_broker.log.segments.segment_files import seed_partition
 from metaq_broker.log.sync.group_commit import GroupCommit
+from metaq_broker.log.sync.sync_queue import outcome
 from metaq_broker.replication.peer import PartitionKey, StoredRange
 
 
@@ -94,14 +96,7 @@ class LocalPartitions:
         Raises:
             CopyRefused: The disk failed.
         """
-        durable: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-
-        def settled(error: Exception | None) -> None:
-            if not durable.done():
-                durable.set_result(error)
-
-        self.commit.wait_durable(log, log.end_offset, settled)
-        error = await durable
+        error = await outcome(partial(self.commit.wait_durable, log, log.end_offset))
         if error is not None:
             raise CopyRefused(str(error))
 

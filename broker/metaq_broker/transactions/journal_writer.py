@@ -176,6 +176,10 @@ class JournalWriter:
         for batch_id in batch_ids:
             self._ledger.release(decision_slot(query_id, batch_id))
 
+    def unapplied(self) -> list[Transaction]:
+        """Return the committed transactions whose messages a restart would look for."""
+        return list(self._unapplied.values())
+
     def needed_from(self, partition_key: PartitionKey) -> int | None:
         """Return the offset from which a restart looks for committed messages in this partition; ``None`` = it does
         not.

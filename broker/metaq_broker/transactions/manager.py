@@ -411,8 +411,12 @@ class TransactionManager:
         return [*known, *(each for each in self._completion.stalled() if each not in known)]
 
     def users_of(self, topic: str, partition: int) -> list[str]:
-        """Return the keys of the transactions that have messages for a partition and have not ended."""
-        return [str(each.key) for each in self._not_ended() if (topic, partition) in each.contents]
+        """Return the keys of the transactions with messages for a partition that have not ended, or whose end could
+        not be written to the journal yet: a restart looks for their messages there.
+        """
+        known = self._not_ended()
+        known += [each for each in self._writer.unapplied() if each not in known]
+        return [str(each.key) for each in known if (topic, partition) in each.contents]
 
     def outcomes(self) -> list[tuple[Xid, Outcome]]:
         """Return the outcomes that no coordinator has acknowledged yet, oldest first."""

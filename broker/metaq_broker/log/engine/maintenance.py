@@ -25,12 +25,13 @@ from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.recovery import RecoveryReport
 from metaq_broker.log.streams.lost_found import Intention
 from metaq_broker.log.sync.group_commit import GroupCommit
+from metaq_broker.log.sync.sync_queue import OnDurable, outcome
 
 _LOG: Final = logging.getLogger(__name__)
 
 PartitionKey = tuple[str, int]
 UsersOf = Callable[[str, int], Sequence[str]]
-"""Topic and index of a partition -> keys of the unfinished transactions with messages for it."""
+"""Topic and index of a partition -> keys of the transactions with messages for it that a restart would look for."""
 
 Settle = Callable[[PartitionLog], Awaitable[None]]
 """Waits until no operation on the files of a log that is out of service is in progress."""
@@ -41,14 +42,26 @@ class MaintenanceRefused(MetaqError):
 
 
 class PartitionMaintenance:
-    """``users_of`` returns the transactions that need a partition; ``settle_retention`` waits for retention."""
+    """``users_of`` returns the transactions that need a partition; ``settle_retention`` waits for retention.
 
-    def __init__(self, engine: Engine, commit: GroupCommit, users_of: UsersOf, settle_retention: Settle) -> None:
+    ``when_on_disk`` calls back when the journal of transactions is on disk, or has failed: a restart that does not find
+    there that a commit is over would append its messages again, to a new partition of that name.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        commit: GroupCommit,
+        users_of: UsersOf,
+        settle_retention: Settle,
+        when_on_disk: Callable[[OnDurable], None],
+    ) -> None:
         self._engine = engine
         self._stores = engine.stores
         self._commit = commit
         self._users_of = users_of
         self._settle_retention = settle_retention
+        self._when_on_disk = when_on_disk
         self._busy: set[PartitionKey] = set()
         self.deleted: Callable[[str, int], None] = lambda topic, index: None
         """Called when a partition was deleted: a new one of the same name counts messages from 0."""
@@ -119,6 +132,7 @@ class PartitionMaintenance:
         try:
             if log is not None:
                 await self._retire(log)
+            await self._end_commits()
             await asyncio.to_thread(store.delete_folder, topic, index)
         except OSError as error:
             if store.has_folder(topic, index):
@@ -173,6 +187,7 @@ class PartitionMaintenance:
         assert log is not None  # it has been reserved since it was found
         try:
             await self._retire(log)
+            await self._end_commits()
             await asyncio.to_thread(store.rename_folder, topic, old, new)
         except OSError as error:
             await self._bring_back(topic, new if store.has_folder(topic, new) else old)
@@ -286,6 +301,11 @@ class PartitionMaintenance:
         await self._commit.settle(log)
         self._commit.forget(log)
         log.close(clean=False)
+
+    async def _end_commits(self) -> None:
+        """Return when no restart looks for messages of commits that are over. Raises ``OSError``."""
+        if (failure := await outcome(self._when_on_disk)) is not None:
+            raise OSError(f"the transaction journal cannot be synced: {failure}")
 
     async def _bring_back(self, topic: str, index: int) -> str | None:
         """Put a partition back into service; if that fails, it stays refused, and the reason is returned."""

@@ -36,6 +36,7 @@ from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.retention.archive import PackingStopped, RemovalJob, pack, remove_unfinished
 from metaq_broker.log.retention.policy import Removal, RetentionPolicy, Timetable
 from metaq_broker.log.segments.segment import SegmentInfo
+from metaq_broker.log.sync.sync_queue import OnDurable, outcome
 
 if TYPE_CHECKING:
     from metaq_broker.operate.config.configuration import BrokerConfig
@@ -57,7 +58,7 @@ class Commits(Protocol):
     def needed_from(self, topic: str, partition: int) -> int | None:
         """Return the offset from which a restart would look for committed messages; ``None`` = it would not."""
 
-    def when_on_disk(self, callback: Callable[[Exception | None], None]) -> None:
+    def when_on_disk(self, callback: OnDurable) -> None:
         """Call back when everything that is in the journal now is on disk, or the journal has failed."""
 
 
@@ -238,9 +239,7 @@ class SegmentRetirement:
         return list(expired[: len(expired) - len(kept)])
 
     async def _journal_on_disk(self) -> None:
-        done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        self._commits.when_on_disk(done.set_result)
-        failure = await done
+        failure = await outcome(self._commits.when_on_disk)
         if failure is not None:
             raise RetentionFailed(f"the transaction journal cannot be synced, so nothing is removed: {failure}")
 

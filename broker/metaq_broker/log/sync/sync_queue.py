@@ -73,6 +73,18 @@ class SyncQueue(Generic[Job]):
             call(waiters.popleft()[1], failure)
 
 
+async def outcome(when: Callable[[OnDurable], None]) -> Exception | None:
+    """Wait for the one call of the callback that is passed to ``when``; return its argument."""
+    called: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    def note(failure: Exception | None) -> None:
+        if not called.done():  # who waits may have been cancelled
+            called.set_result(failure)
+
+    when(note)
+    return await called
+
+
 def call(callback: Callable[[Argument], None], argument: Argument) -> None:
     """Call a callback. What it raises, which is a bug, is reported to the event loop: others get their answer."""
     try:

@@ -47,7 +47,9 @@ class Disk:
         self.commit = GroupCommit(lambda topic: policy)
         statistics = Statistics(clock.monotonic, lambda topic: False)
         self.engine = Engine(config, self.stores, self.commit, IdWorker(5), clock, statistics)
-        self.maintenance = PartitionMaintenance(self.engine, self.commit, lambda topic, index: [], _nothing)
+        self.maintenance = PartitionMaintenance(
+            self.engine, self.commit, lambda topic, index: [], _nothing, lambda callback: callback(None)
+        )
 
     @property
     def log(self) -> PartitionLog:

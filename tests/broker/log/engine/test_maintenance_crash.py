@@ -45,7 +45,9 @@ class Harness:
         statistics = Statistics(clock.monotonic, lambda topic: False)
         self.engine = Engine(self.config, self.stores, self.commit, IdWorker(1), clock, statistics)
         self.settled: list[str] = []
-        self.maintenance = PartitionMaintenance(self.engine, self.commit, lambda topic, index: [], self._settle)
+        self.maintenance = PartitionMaintenance(
+            self.engine, self.commit, lambda topic, index: [], self._settle, lambda callback: callback(None)
+        )
 
     async def _settle(self, log: Any) -> None:
         self.settled.append(log.directory.name)

@@ -192,7 +192,9 @@ def test_a_topic_that_was_made_anew_has_other_keys(tmp_path: Path) -> None:
             await life.broker.stored(b"old", {"KEYS": f"o{number}"})
         await life.index.flush()
         broker = life.broker
-        maintenance = PartitionMaintenance(broker.engine, broker.commit, lambda *_: [], no_settling)
+        maintenance = PartitionMaintenance(
+            broker.engine, broker.commit, lambda *_: [], no_settling, lambda callback: callback(None)
+        )
         await maintenance.delete("t", [0], force=True)
         for number in range(3):
             await broker.stored(b"%d" % number, {"KEYS": f"n{number}"})
