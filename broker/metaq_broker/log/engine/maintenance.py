@@ -26,6 +26,7 @@ from metaq_broker.log.partitions.recovery import RecoveryReport
 from metaq_broker.log.streams.lost_found import Intention
 from metaq_broker.log.sync.group_commit import GroupCommit
 from metaq_broker.log.sync.sync_queue import OnDurable, outcome
+from metaq_broker.operate.config.replication import PairConfig
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -155,6 +156,8 @@ class PartitionMaintenance:
         there = [index for index in indexes if self._stores.get(topic, index) is not None]
         if not there:
             raise MaintenanceRefused(f"{_partitions(topic, indexes)} not served by this broker")
+        if self._is_of_pair:
+            raise MaintenanceRefused(f"{_partitions(topic, there)} at both members of a pair, and keep their indexes")
         self._check_targets(topic, there, by)
         self._check_closed(topic, there, "first")
         self._check_free(topic, there)
@@ -251,6 +254,11 @@ class PartitionMaintenance:
             self._stores.bring_online(opened)
             return opened.recovery
         await self._commit.settle(log)
+        if log.sync_failed and self._is_of_pair:
+            raise MaintenanceRefused(
+                f"partition {folder_name(topic, index)} is not cut: the other member of the pair may have what this "
+                "one could not sync; hand over to it (switch), or restart this broker"
+            )
         loaded = await asyncio.to_thread(log.load_again)
         if loaded.report.lost is not None:
             store = self._stores.store_of(topic)
@@ -318,6 +326,11 @@ class PartitionMaintenance:
             _LOG.error("partition is not served", extra={"fields": fields})
             return str(error)
         return None
+
+    @property
+    def _is_of_pair(self) -> bool:
+        """Whether another member compares these partitions by their names and epochs: see ``replication.pair``."""
+        return isinstance(self._engine.config.role, PairConfig)
 
     @contextlib.contextmanager
     def _reserved(self, partition_keys: Iterable[PartitionKey]) -> Iterator[None]:

@@ -262,6 +262,8 @@ async def _acknowledge(parts: BrokerParts, topic: str, indexes: Sequence[int]) -
     "404; a later put creates the partition again, from offset 0",
 )
 async def _delete(parts: BrokerParts, topic: str, indexes: Sequence[int], force: bool) -> Result:
+    if isinstance(parts.replication, PairReplication) and (reason := parts.replication.refusal) is not None:
+        raise CommandRefused(REFUSED, f"{reason}; what is deleted there is removed here, too")
     return {"topic": topic, "deleted": await parts.maintenance.delete(topic, indexes, force=force)}
 
 

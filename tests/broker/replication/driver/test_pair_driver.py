@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from driven_pair import DrivenPair
+from metaq_broker.log.engine.maintenance import MaintenanceRefused
 from metaq_broker.replication.driver import driver
 from metaq_broker.replication.pair.actions import PairRole
 from pair_disks import segments, until_true
@@ -253,6 +256,51 @@ def test_what_retention_removes_of_a_topic_that_was_made_anew_is_removed_at_both
             if messages == 60:
                 await disk.maintenance.delete("t", [0], force=True)
                 await pair.until(lambda: slave.disk.bodies() == [])
+
+    run(test)
+
+
+def test_a_master_never_cuts_what_the_other_member_may_have(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would acknowledge other messages at the same offsets, which the other member takes for its own."""
+
+    def broken(_fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async def test(pair: DrivenPair) -> None:
+        old, new = pair.master, pair.slave
+        old.put(b"one")
+        await old.acknowledged(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(old.disk.files, "fdatasync", broken)
+            old.put(b"two")
+            await pair.until(lambda: old.disk.answers[-1] is not None)
+        await pair.until(lambda: new.disk.bodies() == [b"one", b"two"])
+        with pytest.raises(MaintenanceRefused, match="hand over"):
+            await old.disk.maintenance.reopen("t", 0)
+        assert old.disk.bodies() == [b"one"]
+        assert await old.driver.switch()
+        await old.kill()
+        await old.start()
+        await pair.until(lambda: pair.in_sync == {"a", "b"} and new.led == 1)
+        new.put(b"three")
+        await new.acknowledged(1)
+        assert old.disk.bodies() == new.disk.bodies() == [b"one", b"two", b"three"]
+        assert segments(pair.a.disk) == segments(pair.b.disk)
+
+    run(test)
+
+
+def test_partitions_of_a_pair_are_not_moved(run: Run) -> None:
+    """A put to the old or the new index would be acknowledged, or wait, against another partition's copy."""
+
+    async def test(pair: DrivenPair) -> None:
+        disk = pair.master.disk
+        pair.master.put(b"one")
+        await pair.master.acknowledged(1)
+        disk.maintenance.close("t", [0])
+        with pytest.raises(MaintenanceRefused, match="partition t-0 is at both members of a pair"):
+            await disk.maintenance.move("t", [0], 1)
+        assert disk.bodies() == pair.slave.disk.bodies() == [b"one"]
 
     run(test)
 

@@ -226,6 +226,8 @@ def test_a_switch_by_an_operator(pair: PairProcesses) -> None:
         master = pair.master
         slave = pair.other(master)
         assert ctl(slave, "switch") == (1, f"this member is not the master; the master of the pair is {master.address}")
+        status, text = ctl(slave, "delete", "t", "0", "--force")
+        assert (status, f"the master of the pair is {master.address}; what is deleted there" in text) == (1, True), text
         assert ctl(master, "switch") == (0, f"handed over; the master is {slave.address}")
         pair.wait_in_sync()
         load.wait_for_more()
