@@ -27,10 +27,10 @@ from metaq.client.records import Sent, bytes_of
 from metaq.client.sending.spool import Spool
 from metaq.client.sending.topic_lookups import TopicLookups
 from metaq.client.shells import ClosedByBlock
-from metaq.client.threads.forks import forked_text, notify_after_fork
 from metaq.discovery.base import Directory
 from metaq.errors import BrokerError, MetaqError, SendFailed, StoreFailed, TopicNotFound
 from metaq.model import Message, Partition, TopicPartition
+from metaq.net.forks import forked_text, notify_after_fork
 
 REPLAY_MESSAGES: Final = 500
 """Spooled messages that are sent at a time."""

@@ -111,7 +111,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         self.submissions.check_open()
         if partition in self._route(topic).addresses:
             return True
-        del self._routes[topic]
+        self._routes.pop(topic, None)  # another thread's send may have failed meanwhile
         return partition in self._route(topic).addresses
 
     def knows(self, topic: str, partition: Partition | None = None) -> bool:

@@ -21,10 +21,10 @@ from metaq.backends.metaq.puts import put
 from metaq.backends.metaq.session import Session
 from metaq.backends.metaq.transactions import TransactionSteps, Vote
 from metaq.client.records import Sent
-from metaq.client.threads.forks import forked_text, notify_after_fork
 from metaq.discovery.base import Directory
 from metaq.errors import ExtensionMissing, MetaqError, TransactionNotFound
 from metaq.model import Address, Message, Partition, TransactionId, Xid
+from metaq.net.forks import forked_text, notify_after_fork
 
 Choose = Callable[[str, Partition | None, bytes | str | None, int | None], tuple[Partition, Address]]
 """(topic, partition or ``None``, key or ``None``, broker or ``None`` for any) -> the partition and its master."""

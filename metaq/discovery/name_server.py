@@ -29,6 +29,7 @@ from metaq.discovery.refreshed import RefreshedCache
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MasterMissing, MetaqError, TopicNotFound
 from metaq.formats.topic_names import TEMPLATE_TOPIC
 from metaq.model import Address, Partition
+from metaq.net.forks import notify_after_fork
 from metaq.net.retry import ONCE, RetryPolicy, persist
 
 LOOK_S: Final = 1.0
@@ -93,8 +94,7 @@ class NameServerDirectory:
         self._servers, self._pool, self._namespace = list(servers), pool, namespace or None
         self._policy, self._away = policy, away
         self._clock = pool.clock
-        self._lock = threading.RLock()  # guards the cache; may be held during a fetch, which may invalidate it
-        self._brokers_lock = threading.Lock()  # also taken by a fetch
+        self._make_locks()
         names = ", ".join(map(str, servers))
         self._cache = RefreshedCache(f"name server {names}", "metaq-name-server", _NOT_NOW, self._clock)
         self._current = 0
@@ -107,6 +107,12 @@ class NameServerDirectory:
         self._avoided: dict[Address, float] = {}
         self._hurried = pool.hurried(LOOK_S)
         pool.register((*self._servers, self._namespace, policy), self._was_replaced)
+
+    def _make_locks(self) -> None:
+        """Make the locks; also in a child process, where no thread has them."""
+        notify_after_fork(self._make_locks)
+        self._lock = threading.RLock()  # guards the cache; may be held during a fetch, which may invalidate it
+        self._brokers_lock = threading.Lock()  # also taken by a fetch
 
     @property
     def namespace(self) -> str | None:

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from metaq.errors import MetaqError
 from metaq.net.background import Background
 from metaq.net.clock import Clock
+from metaq.net.forks import notify_after_fork
 
 CACHE_AGE_S_MAX: Final = 5.0
 """Age at which a cached answer is refreshed."""
@@ -59,10 +60,15 @@ class RefreshedCache:
     def __init__(self, registry: str, thread_name: str, away: tuple[type[MetaqError], ...], clock: Clock) -> None:
         self._registry, self._thread_name, self._away, self._clock = registry, thread_name, away, clock
         self._entries: dict[Hashable, _Entry] = {}
-        self._refreshes: dict[Hashable, Background[Any]] = {}
+        self._begin()
         self._away_until_s: float | None = None
         self._failed_s, self._failures = 0.0, 0
         self._is_asked_soon = False
+
+    def _begin(self) -> None:
+        """Start without refreshes; also in a child process, where those of the parent never end."""
+        notify_after_fork(self._begin)
+        self._refreshes: dict[Hashable, Background[Any]] = {}
 
     def get(self, key: Hashable, fetch: Callable[[], _T]) -> _T:
         """Return the answer for ``key``. ``fetch`` asks the registry: in this thread if nothing is cached, else in

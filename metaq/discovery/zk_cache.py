@@ -20,6 +20,7 @@ from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.errors import ZooKeeperAway
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq.net.forks import notify_after_fork
 
 if TYPE_CHECKING:
     from metaq.discovery.survey import Hidden
@@ -46,11 +47,16 @@ class TreeCache:
     def __init__(self, address: ZooKeeperAddress, timeout_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
         self.address = address
         self._timeout_s, self._clock = timeout_s, clock
-        self._lock = threading.Lock()
+        self._make_lock()
         self._cache = RefreshedCache(f"ZooKeeper at {address.hosts}", "metaq-zookeeper", (ZooKeeperAway,), clock)
         self._known_brokers: Mapping[int, RegisteredBroker] = {}
         self._departed: dict[int, tuple[RegisteredBroker, float]] = {}
         self._avoided: dict[Address, float] = {}
+
+    def _make_lock(self) -> None:
+        """Make the lock, which may be held during a fetch; also in a child process, where no thread has it."""
+        notify_after_fork(self._make_lock)
+        self._lock = threading.Lock()
 
     def readable(self) -> dict[int, Address]:
         """Return broker id -> address to read from: the master, else a slave; a slave also if the master is avoided."""

@@ -8,9 +8,9 @@ from typing import Generic
 from metaq.client.groups.core import ConsumerCore
 from metaq.client.groups.deliveries import D
 from metaq.client.groups.in_hand import MessageBlock, Span
-from metaq.client.threads.forks import forked_text
 from metaq.errors import PartitionLost
 from metaq.model import TopicPartition
+from metaq.net.forks import forked_text
 
 
 class GroupMember(Generic[D]):

@@ -15,7 +15,7 @@ from weakref import ref
 from metaq.client.groups.core import ConsumerCore, Fetching, Verdict
 from metaq.client.groups.deliveries import D
 from metaq.client.groups.member import GroupMember
-from metaq.client.threads.forks import notify_after_fork
+from metaq.net.forks import notify_after_fork
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from metaq.backends.rocketmq.groups.heartbeats import Heartbeats, ProducerGroups
 from metaq.backends.rocketmq.replies import receive_replies
 from metaq.client.rocketmq.requests import WaitingRequests
-from metaq.client.threads.forks import notify_after_fork
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError
 from metaq.model import Address, Partition
+from metaq.net.forks import notify_after_fork
 from metaq.net.remoting_client import RemotingClient
 
 
@@ -27,11 +27,11 @@ class Presence:
     def __init__(self, directory: NameServerDirectory, connect: Callable[[], RemotingClient]) -> None:
         self._directory, self._connect = directory, connect
         self._closed = False
-        notify_after_fork(self._begin)
         self._begin()
 
     def _begin(self) -> None:
         """Start without registrations; also in a child process, which gets its own id and connections."""
+        notify_after_fork(self._begin)
         self._lock = threading.Lock()
         self._groups = ProducerGroups()
         self._topics: dict[str, str] = {}

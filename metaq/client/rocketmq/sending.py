@@ -27,7 +27,6 @@ from metaq.client.partitioners import Partitioner
 from metaq.client.records import bytes_of, require_topic
 from metaq.client.rocketmq.presence import Presence
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent, sent_to
-from metaq.client.threads.forks import notify_after_fork
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import FieldError, MetaqError, SendFailed
 from metaq.formats.rocketmq.batches import OVERHEAD_BYTES, BatchElement, encode_batch
@@ -37,6 +36,7 @@ from metaq.formats.rocketmq.properties import write_properties
 from metaq.formats.rocketmq.sys_flags import PREPARED
 from metaq.model import Address, Partition
 from metaq.net.clock import wall_clock_ms
+from metaq.net.forks import notify_after_fork
 from metaq.net.retry import RetryPolicy, TimeLimit
 
 BLOCK_BYTES_MAX: Final = 512 << 10
@@ -115,6 +115,7 @@ class Sender:
 
     def _forked(self) -> None:
         """In a child process: its ids must differ from the parent's, and no thread has the lock."""
+        notify_after_fork(self._forked)
         self._ids, self._lock = _new_ids(), threading.Lock()
 
     def knows(self, topic: str) -> bool:

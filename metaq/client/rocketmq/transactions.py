@@ -32,12 +32,12 @@ from metaq.client.rocketmq.check_backs import Check, CheckBacks
 from metaq.client.rocketmq.producer import RocketProducer, SendOptions, message_of
 from metaq.client.rocketmq.records import NO_PROPERTIES, RocketMessage, RocketSent
 from metaq.client.rocketmq.sending import Sender
-from metaq.client.threads.forks import forked_text, notify_after_fork
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import MetaqError, TransactionError
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.properties import CHECK_IMMUNITY_S, PRODUCER_GROUP, TRANSACTION_MESSAGE
 from metaq.model import Address, Partition
+from metaq.net.forks import forked_text, notify_after_fork
 from metaq.net.remoting_client import RemotingClient
 
 CHECK_WORKERS: Final = 4
@@ -89,6 +89,13 @@ class TransactionalProducer(RocketProducer):
         groups = ProducerGroups(self._group_name).said
         self._heartbeats = Heartbeats(client, directory.masters, groups, heartbeat_s)
         self._started = self._ended = False
+        self._ended_text = "the producer is closed"
+        notify_after_fork(self._forked)
+
+    def _forked(self) -> None:
+        """In a child process: it may send, but the parent remains the member of the group, and has the connections."""
+        self._starting = threading.Lock()
+        self._started, self._ended, self._ended_text = False, True, forked_text("the membership of the producer group")
 
     def __enter__(self) -> Self:
         self.start()
@@ -98,11 +105,11 @@ class TransactionalProducer(RocketProducer):
         """Join the group, so that brokers ask; returns at once. Further calls do nothing.
 
         Raises:
-            ValueError: The producer is closed.
+            ValueError: The producer is closed, or belongs to the parent process.
         """
         with self._starting:
             if self._ended:
-                raise ValueError("the producer is closed")
+                raise ValueError(self._ended_text)
             if not self._started:
                 self._started = True
                 self._heartbeats.start()
@@ -133,10 +140,10 @@ class TransactionalProducer(RocketProducer):
         super().close(timeout)
         with self._starting:
             started, self._ended = self._started and not self._ended, True
-        if started:
+        if started:  # else there are no threads and no connections; a child must not end its parent's
             self._heartbeats.close()
-        self._check_backs.close()
-        self._client.close()
+            self._check_backs.close()
+            self._client.close()
 
     def _broker_name(self, address: Address) -> str:
         brokers = self._sender.directory.brokers()

@@ -7,6 +7,7 @@ row is created when a caller asks for it (``Outcomes``).
 
 from __future__ import annotations
 
+import os
 import threading
 from asyncio import AbstractEventLoop, Future
 from collections import deque
@@ -29,7 +30,9 @@ FINISHED: Final = "FINISHED"
 
 _STATES: Final = threading.RLock()
 """Guards the outcomes of all batches and their lists of futures. Never held while waiting, nor taken for each message.
+Held by the thread that forks: in the child, no other thread could release it.
 """
+os.register_at_fork(before=_STATES.acquire, after_in_parent=_STATES.release, after_in_child=_STATES.release)
 
 
 class Outcomes(Protocol[S_co]):

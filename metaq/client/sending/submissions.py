@@ -15,9 +15,9 @@ from typing import Final, Generic, Literal, TypeVar
 
 from metaq.client.sending.batches import MessageBatch, OpenBatches, SubmitterLoop
 from metaq.client.sending.topic_lookups import TopicLookups
-from metaq.client.threads.forks import notify_after_fork
 from metaq.errors import WindowFull
 from metaq.net.clock import Clock
+from metaq.net.forks import notify_after_fork
 
 M = TypeVar("M")
 """A message as a program passes it: ``Message``, ``RocketMessage``."""

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from metaq.client.threads.forks import notify_after_fork
 from metaq.errors import TopicLookupTimeout
+from metaq.net.forks import notify_after_fork
 
 
 class TopicLookups:
@@ -21,9 +21,10 @@ class TopicLookups:
     def __init__(self, max_wait_s: float) -> None:
         self._max_wait_s = max_wait_s
         self._begin()
-        notify_after_fork(self._begin)
 
     def _begin(self) -> None:
+        """Start without look-ups; also in a child process, which has none of their threads."""
+        notify_after_fork(self._begin)
         self._lock = threading.Lock()
         self._under_way: dict[str, Future[None]] = {}
 

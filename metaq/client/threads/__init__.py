@@ -1,1 +1,1 @@
-"""Threads and forks: the parts that all clients share."""
+"""Threads: the parts that all clients share."""

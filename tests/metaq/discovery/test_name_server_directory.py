@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 from fix_broker import wait_until
+from forked import in_child
 
 from metaq.backends.rocketmq.errors import (
     BrokerAway,
@@ -336,3 +339,23 @@ def test_a_topic_whose_brokers_are_all_away_is_not_unknown_to_a_task(
     with pytest.raises(BrokerAway) as caught:
         directory.read_address("broker-a", topic="orders")
     assert caught.value.retryable
+
+
+def test_a_child_does_not_wait_for_a_question_of_its_parent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, closing(SessionPool(Timeouts(0.5, 0.5))) as pool:
+        directory = NameServerDirectory([Address("127.0.0.1", server.getsockname()[1])], pool)
+
+        def asks() -> bool:
+            with pytest.raises(NameServersAway):
+                directory.queues("orders")
+            return True
+
+        def asks_within() -> bool:
+            signal.alarm(20)
+            return asks()
+
+        thread = threading.Thread(target=asks)
+        thread.start()
+        with server.accept()[0]:
+            assert in_child(asks_within)
+        thread.join()

@@ -205,6 +205,12 @@ def test_a_forked_producer_gives_ids_of_its_own(mq: RocketMQ) -> None:
         assert in_child(sends)
     assert producer.send("orders", "parent").message_id[:20] == first[:20]
 
+    def forks() -> bool:
+        own = producer.send("orders", "child").message_id
+        return in_child(lambda: producer.send("orders", "grandchild").message_id[:20] not in (first[:20], own[:20]))
+
+    assert in_child(forks)
+
 
 def test_browsing_follows(cluster: ScriptedCluster, mq: RocketMQ) -> None:
     cluster.append("orders", FIRST, [b"a"])

@@ -101,3 +101,28 @@ def test_brokers_that_refuse_or_are_away_cost_no_message(setting: Setting, caplo
     setting.cluster.stop_broker("broker-a", is_in_route=True)
     producer.send("orders", "y", partition=B0)
     assert "heartbeats" not in caplog.text
+
+
+@pytest.mark.process
+def test_a_child_leaves_the_membership_to_its_parent(broker: RunningBroker, admin: RemotingClient) -> None:
+    address = broker.rocketmq_address
+
+    def places() -> set[str]:
+        answer = admin.call(address, to_request(GetProducerConnectionList(producer_group="shop")))
+        return {each.client_addr for each in ProducerConnection.from_json(answer.body).connection_set}
+
+    with RocketMQ(str(address)) as mq, mq.transactional_producer("shop", lambda message: "unknown") as producer:
+        wait_until(lambda: known(admin, address, "shop"), "the parent is known")
+        before = places()
+
+        def child() -> bool:
+            producer.send("orders", "one tea")
+            with pytest.raises(ValueError, match="membership of the producer group belongs to the process"):
+                producer.transaction()
+            mq.close()
+            return True
+
+        assert in_child(child)
+        with producer.transaction() as transaction:
+            transaction.send("orders", "two scones")
+        assert places() == before, "its connection has not ended"

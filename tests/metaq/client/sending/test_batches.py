@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from typing import Any
+
+from forked import in_child
 
 from metaq.client.sending.batches import MessageBatch, OpenBatches
 
@@ -44,3 +48,42 @@ def test_closed_batches_are_not_added_to() -> None:
     gathering.close_all()
     gathering.add("a", 0, "2", 1)
     assert [one.messages for one in gathering.take(100)] == [["1"], ["2"]]
+
+
+class SlowWatcher:
+    """A future whose batch cannot be used by others while ``start`` runs."""
+
+    row = 0
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+
+    def start(self, state: str, result: int | None, exception: BaseException | None, /) -> bool:
+        self.begun.set()
+        threading.Event().wait(0.2)
+        return True
+
+    def set_running_or_notify_cancel(self) -> bool:
+        return True
+
+    def set_result(self, result: int, /) -> None: ...
+
+    def set_exception(self, exception: BaseException, /) -> None: ...
+
+
+def test_a_child_sends_although_a_thread_of_its_parent_used_a_batch() -> None:
+    watcher = SlowWatcher()
+    thread = threading.Thread(target=MessageBatch[str, int]("a", 0).watch, args=(watcher,))
+    thread.start()
+    assert watcher.begun.wait(60)
+
+    def sends() -> bool:
+        signal.alarm(20)
+        batch: MessageBatch[str, int] = MessageBatch("a", 0)
+        batch.messages.append("1")
+        batch.begin()
+        batch.settle([7])
+        return batch.outcomes == [7]
+
+    assert in_child(sends)
+    thread.join()

@@ -16,7 +16,8 @@ _listed: set[WeakMethod[Callable[[], None]]] = set()
 def notify_after_fork(method: Callable[[], None]) -> None:
     """Call an object's method in each child of this process, as long as the object is referenced.
 
-    The method must not take a lock that was made before the fork.
+    The method must not take a lock that was made before the fork. In the children of a child it is called only if it
+    calls this function again.
     """
     _listed.add(WeakMethod(method, _listed.discard))
 

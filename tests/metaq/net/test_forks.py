@@ -1,0 +1,30 @@
+"""Which methods are called in forked processes."""
+
+from __future__ import annotations
+
+from forked import in_child
+
+from metaq.net.forks import notify_after_fork
+
+
+class Counted:
+    """Counts how often it was told of a fork; asks for it again in the child if ``again``."""
+
+    def __init__(self, *, again: bool) -> None:
+        self.told, self._again = 0, again
+        notify_after_fork(self.note)
+
+    def note(self) -> None:
+        self.told += 1
+        if self._again:
+            notify_after_fork(self.note)
+
+
+def test_a_child_is_told_and_its_children_if_it_asks_again() -> None:
+    once, always = Counted(again=False), Counted(again=True)
+
+    def child() -> bool:
+        return (once.told, always.told) == (1, 1) and in_child(lambda: (once.told, always.told) == (1, 2))
+
+    assert in_child(child)
+    assert (once.told, always.told) == (0, 0)
