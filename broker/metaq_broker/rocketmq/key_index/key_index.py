@@ -49,13 +49,17 @@ Ends = Callable[[], Mapping[Partition, int]]
 
 def key_hash(topic: str, key: str) -> int:
     """Return the hash of a key of a topic, 32 bits: a CRC, for it is quick, and others are compared by the text."""
-    return crc32(key.encode("utf-8", "replace"), topic_seed(topic))
+    return crc32(key.encode("utf-8", "replace"), _seed(topic))
 
 
-@lru_cache(maxsize=10_000)
-def topic_seed(topic: str) -> int:
-    """Return the initial value of the hashes of a topic's keys."""
+def _seed(topic: str) -> int:
     return crc32(topic.encode("utf-8", "replace"))
+
+
+topic_seed: Final = lru_cache(maxsize=10_000)(_seed)
+"""Returns the initial value of the hashes of a stored topic's keys. What a client asks about may have any length, and
+is not kept.
+"""
 
 
 class _Memory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -256,3 +257,16 @@ async def test_a_memory_that_is_dropped_is_a_gap(tmp_path: Path, monkeypatch: py
         await log.restart(files.restart())
         assert log.gaps(0, 10) == []
         assert [await log.places(f"k{number}") for number in range(10)] == [[number] for number in range(10)]
+
+
+@in_loop
+async def test_topics_that_clients_ask_about_are_not_kept(tmp_path: Path) -> None:
+    log, names = IndexedLog(tmp_path), 20
+    tracemalloc.start()
+    try:
+        for number in range(names):
+            assert await log.places("a", topic=f"{number}" * 500_000) == []
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < names * 500_000 / 4
