@@ -40,11 +40,15 @@ class WaitingPull:
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """The pulls that wait for one queue, oldest first."""
+    """The pulls that wait for one queue, oldest first.
+
+    ``is_woken_again``: while they were resumed there was more to read, which the first ones have not looked at.
+    """
 
     pulls: dict[WaitingPull, None]
     end_watch: Callable[[], None]
     is_waking: bool = False
+    is_woken_again: bool = False
 
 
 class WaitingPulls:
@@ -102,7 +106,10 @@ class WaitingPulls:
         """Resume the pulls of a queue that has more messages, or lost them all."""
         key = topic, number
         queue = self._queues.get(key)
-        if queue is not None and not queue.is_waking:
+        if queue is None:
+            return
+        queue.is_woken_again = queue.is_waking
+        if not queue.is_waking:
             queue.is_waking = True
             self._resume(key, queue, list(queue.pulls))
 
@@ -111,10 +118,12 @@ class WaitingPulls:
         for pull in pulls[:WOKEN_AT_ONCE_MAX]:
             if not pull.is_over and pull.resume():
                 self._end(pull)
-        if rest := pulls[WOKEN_AT_ONCE_MAX:]:
+        rest = pulls[WOKEN_AT_ONCE_MAX:]
+        if not rest and queue.is_woken_again:
+            queue.is_woken_again, rest = False, list(queue.pulls)
+        queue.is_waking = bool(rest)
+        if rest:
             self._loop.call_soon(self._resume, key, queue, rest)
-        else:
-            queue.is_waking = False
 
     def _end(self, pull: WaitingPull) -> None:
         if pull.is_over:

@@ -128,6 +128,24 @@ async def test_many_pulls_of_one_queue_leave_the_loop_to_others() -> None:
 
 
 @in_loop
+async def test_a_message_that_comes_while_many_pulls_are_woken() -> None:
+    count = 2 * WOKEN_AT_ONCE_MAX
+    scene = Scene(waiting_max=count + 1, per_connection_max=count)
+    for number in range(count):
+        scene.hold(f"{number}", object())
+    scene.store.wake()
+    scene.hold("new", object())
+    scene.found = {"0", "new"}
+    scene.store.wake()  # for one that has looked already, and for one that came behind the first message
+    for _ in range(6):
+        await asyncio.sleep(0)
+    assert scene.pulls.held == count - 1
+    looked = len(scene.log)
+    await asyncio.sleep(0)
+    assert len(scene.log) == looked, "nobody looks without a new message"
+
+
+@in_loop
 async def test_ended_pulls_do_not_pile_up() -> None:
     scene, session = Scene(waiting_max=10_000, per_connection_max=10_000), object()
     for number in range(5000):
