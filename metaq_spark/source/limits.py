@@ -151,7 +151,7 @@ class TriggerDelay:
 
     def _behind_counted(self, where: TopicPartition, span: OffsetRange) -> OffsetRange:
         known, _ = self._counted.get(where, (None, 0))
-        if known is None or known.start != span.start:
+        if known is None or known.start != span.start or known.end > span.end:  # the end was lost: count again
             self._counted.pop(where, None)
             return span
         return OffsetRange(known.end, span.end)

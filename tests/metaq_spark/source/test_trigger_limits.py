@@ -173,3 +173,14 @@ def test_counting_for_a_delayed_batch_goes_on_where_it_was() -> None:
     assert trigger_delay.should_wait(spans(a=(30, 150)), 5, frames)
     assert not trigger_delay.should_wait(spans(a=(30, 150), b=(0, 30)), 5, frames)
     assert asked == [spans(a=(30, 150)), spans(b=(0, 30))]
+
+
+def test_a_partition_that_lost_its_end_is_counted_again() -> None:
+    """Other messages come to where the lost ones were."""
+    before = Boundaries(a=[0, 60, 120, 180, 240, 300])
+    after = Boundaries(a=[0, 60, 120, 180, 200, 220, 300])
+    trigger_delay = TriggerDelay(ManualClock(), delay_s_max=60)
+    assert not trigger_delay.should_wait(spans(a=(0, 60)), 5, before)
+    assert trigger_delay.should_wait(spans(a=(60, 300)), 5, before)
+    assert trigger_delay.should_wait(spans(a=(60, 180)), 5, after)
+    assert not trigger_delay.should_wait(spans(a=(60, 300)), 5, after)
