@@ -134,10 +134,17 @@ def plan_move(
     base = checkpoint.committed
     assert base is not None  # it was checked
     lines, steps = dict(base.lines), []
-    for source in _chosen_sources(checkpoint, choice):
+    chosen = _chosen_sources(checkpoint, choice)
+    if isinstance(position, Specific):
+        _require_read(position, chosen, choice)
+    for source in chosen:
         assert source.read_to is not None
         available = _available(cluster, source.read_to, position, choice)
-        wanted = _past(checkpoint, source, position, available) if isinstance(position, AfterBatch) else position
+        wanted = position
+        if isinstance(wanted, AfterBatch):
+            wanted = _past(checkpoint, source, wanted, available)
+        elif isinstance(wanted, Specific):
+            wanted = Specific({where: wanted.offsets[where] for where in available})
         found = _resolve(cluster, wanted, available)
         steps += [
             MoveStep(source.label, where, _known(source.read_to, where, available), at) for where, at in found.items()
@@ -223,6 +230,12 @@ def _chosen_sources(checkpoint: Checkpoint, choice: Choice) -> list[CheckpointSo
     return chosen
 
 
+def _require_read(position: Specific, sources: Sequence[CheckpointSource], choice: Choice) -> None:
+    read = {where for source in sources if source.read_to is not None for where in source.read_to.offsets}
+    if unknown := [where for where in position.offsets if where not in read or not choice.takes(where)]:
+        raise OptionError(OPTION, f"{min(unknown)} is no partition that the query reads and that was chosen")
+
+
 def _available(
     cluster: Cluster, read_to: Progress, position: Position | AfterBatch, choice: Choice
 ) -> dict[TopicPartition, PartitionState]:
@@ -232,9 +245,7 @@ def _available(
     """
     known = {where for where in read_to.offsets if choice.takes(where)}
     if isinstance(position, Specific):
-        known = {where for where in position.offsets if where in read_to.offsets and choice.takes(where)}
-        if unknown := position.offsets.keys() - known:
-            raise OptionError(OPTION, f"{min(unknown)} is no partition that the query reads and that was chosen")
+        known &= position.offsets.keys()
     found = cluster.available(Named(tuple(sorted({where.topic for where in known})))) if known else {}
     if missing := known - found.keys():
         raise OptionError(OPTION, f"no broker that is named holds {min(missing)}; leave it out, or name its broker")
@@ -247,9 +258,8 @@ def _past(
     position: AfterBatch,
     available: Mapping[TopicPartition, PartitionState],
 ) -> Specific:
-    """Return the positions after an earlier batch; partitions that were unknown then start at their beginning."""
-    lines = checkpoint.batch(position.batch_id).lines
-    then = read_line(lines[source.key]) if source.key in lines else None
+    """Return the positions after an earlier batch; partitions that were unknown then start where they were noted."""
+    then = _read_to(checkpoint, source, position.batch_id)
     if then is None:
         raise CheckpointFolderError(
             checkpoint.folder, f"batch {position.batch_id} says nothing of source {source.label}"
@@ -257,7 +267,19 @@ def _past(
     for where, one in available.items():
         if where in then.incarnations and one.incarnation not in (None, then.incarnations[where]):
             raise OptionError(OPTION, f"{where} was deleted and made again since batch {position.batch_id}")
-    return Specific({where: then.offsets.get(where, one.offsets.start) for where, one in available.items()})
+    offsets = dict(then.offsets)
+    for batch_id in range(position.batch_id + 1, checkpoint.next_batch_id):
+        new = available.keys() - offsets.keys()
+        noted = _read_to(checkpoint, source, batch_id) if new else None
+        found = {} if noted is None else {where: _known(noted, where, available) for where in new}
+        offsets |= {where: max(at, available[where].offsets.start) for where, at in found.items() if at is not None}
+    return Specific({where: offsets.get(where, one.offsets.start) for where, one in available.items()})
+
+
+def _read_to(checkpoint: Checkpoint, source: CheckpointSource, batch_id: int) -> Progress | None:
+    """Return where a batch ended in a source; ``None`` if it says nothing of it."""
+    lines = checkpoint.batch(batch_id).lines
+    return read_line(lines[source.key]) if source.key in lines else None
 
 
 def _resolve(

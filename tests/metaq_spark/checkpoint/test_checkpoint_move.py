@@ -120,8 +120,8 @@ def test_time_does_not_go_back(harness: Harness) -> None:
         (NOTATION.position('{"a": {"0-0": -2, "0-1": -1}}'), Choice(topic="a"), {"a/0-0": (6, 0), "a/0-1": (1, 10)}),
         (NOTATION.position('{"b": {"0-0": 132}}'), Choice(), {"b/0-0": (6, 6)}),
         (AfterBatch(1), Choice(), {"a/0-0": (6, 4), "a/0-1": (1, 1), "b/0-0": (6, 4)}),
-        # The query met a/0-1 in batch 1: after batch 0 it had nothing of it yet.
-        (AfterBatch(0), Choice(topic="a"), {"a/0-0": (6, 2), "a/0-1": (1, 0)}),
+        # Batch 1 has noted a/0-1: what is before that is older than the query.
+        (AfterBatch(0), Choice(topic="a"), {"a/0-0": (6, 2), "a/0-1": (1, 1)}),
     ],
 )
 def test_where_partitions_go(
@@ -182,6 +182,17 @@ def test_a_partition_that_was_made_again(harness: Harness) -> None:
     assert (incarnations["a"]["0-0"], incarnations["b"]["0-0"]) == (new.incarnation, harness.incarnation_of(B0))
     assert old != new.incarnation
     assert (move.steps[0].back, move.steps[0].skipped) == (0, 0)
+
+
+def test_back_to_before_a_partition_that_was_noted_and_made_again(harness: Harness) -> None:
+    harness.broker.recreate("a", 1).append(encode_frame(1, 0, b"zz"))
+    assert steps(harness.move(AfterBatch(0), Choice(topic="a"))) == {"a/0-0": (6, 2), "a/0-1": (None, 0)}
+
+
+def test_back_to_before_a_partition_whose_beginning_is_gone(harness: Harness) -> None:
+    harness.store(A1).drop_segments(1)
+    move = harness.move(AfterBatch(0), Choice(topic="a", partitions=frozenset({A1})))
+    assert steps(move) == {"a/0-1": (1, 4)}
 
 
 def test_a_partition_that_no_named_broker_holds(harness: Harness) -> None:
@@ -319,6 +330,16 @@ def test_a_named_source_is_moved_and_the_others_stay(harness: Harness, tmp_path:
     with pytest.raises(CheckpointFolderError, match="batch 0 says nothing of source bs"):
         harness.move(AfterBatch(0))
     assert steps(harness.move(AfterBatch(0), Choice(source="as"))) == {"a/0-0": (4, 4)}
+
+
+def test_offsets_are_for_the_sources_that_read_their_partitions(harness: Harness, tmp_path: Path) -> None:
+    harness.folder = folder = tmp_path / "named"
+    named_batches(folder, {"as": offset(a={"0-0": 4 * FRAME}), "bs": offset(b={"0-0": 4 * FRAME})})
+    assert steps(harness.move(NOTATION.position('{"b": {"0-0": 66}}'))) == {"b/0-0": (4, 3)}
+    both = NOTATION.position('{"a": {"0-0": 22}, "b": {"0-0": 66}}')
+    assert steps(harness.move(both)) == {"a/0-0": (4, 1), "b/0-0": (4, 3)}
+    with pytest.raises(OptionError, match="a/0-0 is no partition that the query reads and that was chosen"):
+        harness.move(both, Choice(source="bs"))
 
 
 def test_a_source_whose_first_batch_is_given_up_begins_anew(harness: Harness, tmp_path: Path) -> None:
