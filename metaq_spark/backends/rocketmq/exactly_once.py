@@ -33,6 +33,7 @@ from metaq.net.retry import ONCE, Attempts, RetryPolicy, persist
 from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, abort_write, commit_batch
 from metaq_spark.backends.metaq.exactly_once.contents import Count
+from metaq_spark.backends.metaq.exactly_once.identity import BatchName
 from metaq_spark.backends.metaq.exactly_once.plan import TransactionPlan, plan_transaction
 from metaq_spark.backends.metaq.exactly_once.task import begin_attempt
 from metaq_spark.backends.metaq.options import SinkOptions as MetaQOptions
@@ -127,6 +128,8 @@ class BundledTransaction:
     def __init__(self, options: SinkOptions, connections: Connections, streaming: bool) -> None:
         """Name the write and find out whether it was written before. Raises as ``plan_transaction``."""
         self._options, self._connections, self._streaming = options, connections, streaming
+        self._batch: BatchName | None = None
+        """Of a batch write, once its brokers are looked for again: it keeps its name."""
         self._first = FirstLook.of(lambda: self._find(options.first_policy), streaming=streaming)
 
     def bundled(self, *, begun: bool) -> BundledPlan:
@@ -138,9 +141,8 @@ class BundledTransaction:
         pool, directory = self._connections()
         brokers = find_brokers(self._options, directory, pool, policy)
         options = _bundled_options(self._options, brokers)
-        return BundledPlan(
-            plan_transaction(options, self._streaming, RetryingSessions(options, policy=policy)), options, brokers
-        )
+        plan = plan_transaction(options, self._streaming, RetryingSessions(options, policy=policy))
+        return BundledPlan(dataclasses.replace(plan, batch=self._batch or plan.batch), options, brokers)
 
     @property
     def reach(self) -> ConnectionOptions:
@@ -153,7 +155,13 @@ class BundledTransaction:
 
     def commit(self, messages: Messages, batch_id: int | None) -> None:
         """Commit the batch; a broker that has left the route is waited for. Raises as ``commit_batch``."""
+        self._end(lambda plan, sessions: commit_batch(plan, messages, batch_id, sessions))
 
+    def abort(self) -> None:
+        """Undo a failed batch write, or finish it if it was decided; a broker that has left the route is waited for."""
+        self._end(abort_write)
+
+    def _end(self, end: Callable[[TransactionPlan, RetryingSessions], None]) -> None:
         asked: set[int] = set()
         attempts = Attempts(self._options.waiting_policy, SYSTEM_CLOCK)
         while True:
@@ -162,18 +170,14 @@ class BundledTransaction:
                 if left := sorted(asked - set(found.plan.participants)):  # it may have decided the batch just now
                     raise ParticipantMissing(left[0], found.options.found_by)
                 asked.update(found.plan.participants)
-                return commit_batch(found.plan, messages, batch_id, RetryingSessions(found.options))
+                return end(found.plan, RetryingSessions(found.options))
             except ParticipantMissing as missing:
                 self._connections()[1].invalidate()
-                self._first = FirstLook(error=_NotListed(missing))
+                self._batch, self._first = found.plan.batch, FirstLook(error=_NotListed(missing))
                 try:
                     attempts.pause_after(_NotListed(missing))
                 except _NotListed:
                     raise missing from None
-
-    def abort(self) -> None:
-        found = self.bundled(begun=True)
-        abort_write(found.plan, RetryingSessions(found.options))
 
 
 class _NotListed(MetaqError):

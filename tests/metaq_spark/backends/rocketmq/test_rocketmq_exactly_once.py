@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,16 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 from rocketmq_harness import stream_task
 
+from metaq.backends.metaq.session import Session
+from metaq.backends.metaq.transactions import TransactionSteps
 from metaq.backends.rocketmq.errors import NameServersAway
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketReceived
+from metaq.errors import ConnectionFailed
+from metaq.model import Address
+from metaq_spark.backends.metaq.exactly_once.coordinator import Conversation
 from metaq_spark.backends.rocketmq.connections import connections_of
-from metaq_spark.backends.rocketmq.exactly_once import to_frames
+from metaq_spark.backends.rocketmq.exactly_once import BundledTransaction, to_frames
 from metaq_spark.backends.rocketmq.options import parse_sink_options
 from metaq_spark.backends.rocketmq.sink import RocketMQSink
 from metaq_spark.columns.blocks import OpenBlock
@@ -98,6 +104,14 @@ class Brokers:
     def stored(self) -> list[RocketReceived]:
         with RocketMQ(self.name_server) as mq:
             return list(mq.browse(TOPIC))
+
+    def prepared(self) -> int:
+        """How many branches of transactions the brokers keep."""
+        count = 0
+        for port, _ in self.ports.values():
+            with closing(Session.connect(Address("127.0.0.1", port))) as session:
+                count += len(TransactionSteps(session).recover())
+        return count
 
     def values(self) -> list[bytes]:
         return sorted(message.data for message in self.stored())
@@ -258,6 +272,67 @@ def test_a_new_run_waits_for_a_broker_that_may_have_decided(brokers: Brokers, qu
         query.write(3, [b"3"])
     assert "an earlier run of the query may have written the batch on broker 7, which is none of" in said[0]
     assert brokers.values() == [b"0", b"1", b"2", b"3"]
+
+
+def batch_write(brokers: Brokers) -> RocketMQSink:
+    """A batch write whose rows name their topic, made while broker 7 is not in the route; then it comes."""
+    brokers.stop(7)
+    raw = {"nameServers": brokers.name_server, "delivery": "exactly_once", "retryIntervalMs": "20", "retries": "1"}
+    schema = StructType([*SCHEMA, StructField("topic", StringType())])
+    sink = RocketMQSink(parse_sink_options(raw, Use.BATCH_WRITE), schema, streaming=False)
+    brokers.start(7)
+    brokers.restart()
+    brokers.forget()
+    return sink
+
+
+def batch_tasks(sink: RocketMQSink, *values: bytes) -> list[WriterCommitMessage]:
+    """A task for each value; one after the other begins at the next queue."""
+    rows = [{"value": value, "tags": None, "properties": None, "topic": TOPIC} for value in values]
+    schema = pa.schema([*ARROW, ("topic", pa.string())])
+    messages = []
+    for number, row in enumerate(rows):
+        task = WriteTask(number, number, lambda name: None)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(WriteTask, "current", lambda task=task: task)
+            batches = iter([pa.RecordBatch.from_pylist([row], schema=schema)])
+            messages.append(write_batches(batches, pickle.loads(pickle.dumps(sink))))
+    return messages
+
+
+def end_of(sink: RocketMQSink) -> BundledTransaction:
+    """The driver's part, in a process of its own as in Spark."""
+    there: RocketMQSink = pickle.loads(pickle.dumps(sink))
+    assert there.transaction is not None
+    return there.transaction
+
+
+@pytest.mark.process
+def test_a_batch_write_keeps_its_name_when_a_broker_has_come(brokers: Brokers) -> None:
+    sink = batch_write(brokers)
+    batch_tasks(sink, b"of an attempt that failed", b"of another")
+    end_of(sink).commit(batch_tasks(sink, b"0", b"1"), None)
+    assert brokers.values() == [b"0", b"1"]
+    assert brokers.prepared() == 0
+
+
+@pytest.mark.process
+def test_a_decided_batch_write_is_finished_at_a_broker_that_has_come(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver loses its connections behind the decision; Spark then aborts the write."""
+    sink = batch_write(brokers)
+    messages = batch_tasks(sink, b"0", b"1")
+
+    def lost(*_: object) -> None:
+        raise ConnectionFailed("broker-a", "commit", "a test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Conversation, "commit", lost)
+        with pytest.raises(ConnectionFailed, match="a test"):
+            end_of(sink).commit(messages, None)
+    end_of(sink).abort()
+    assert brokers.values() == [b"0", b"1"]
 
 
 @pytest.mark.process
