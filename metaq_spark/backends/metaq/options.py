@@ -178,7 +178,7 @@ TABLE: Final = OptionTable(
     NOTATION,
     _HABITS,
     "brokers zookeeper subscribe startingOffsets endingOffsets maxBytesPerTrigger topic delivery",
-    "docs/connector.md",
+    "docs/connector-reference.md",
     {"blockBytes": {"doc": "Bytes of messages sent to {request}; not above the broker's `maxBatchSize`."}},
     _FORMER,
 )
