@@ -24,15 +24,15 @@ from metaq.model import INT64_MAX, Address, OffsetRange, Partition, TopicPartiti
 FETCH_BYTES: Final = 64 << 10
 """Bytes of a request that looks at some messages."""
 TAIL_BYTES_MIN, TAIL_BYTES_MAX = 32 << 10, 2 << 20
-"""Bytes before an end in which the last messages are looked for."""
+"""The last messages are searched for in this many bytes before an end: at first, and at most."""
 BULK_BYTES: Final = 1 << 20
 """Bytes of a request that reads through a partition."""
 BULK_AHEAD: Final = 2
-"""Such requests that are in flight."""
+"""How many requests of ``BULK_BYTES`` are in flight."""
 
 
 class TopicReader:
-    """Reads ``topic``, whose ``partitions`` it asks for once; thread-safe.
+    """Reads ``topic``; asks for its ``partitions`` once. Thread-safe.
 
     Methods raise ``KeyError`` for another partition, ``BrokerError`` if a broker refuses, and ``ConnectionFailed``,
     ``DeadlineExceeded`` or ``ProtocolError`` if it could not be asked.
@@ -84,7 +84,7 @@ class TopicReader:
             return offset_of_message(session, self.topic, partition.index, max(0, last - count))
 
     def _tail(self, session: Session, partition: Partition, count: int) -> int | None:
-        """Look for the last messages in the bytes before the end, in more and more of them."""
+        """Search for the last messages in the bytes before the end, and in more bytes until they are found."""
         stored, size = self.stored(partition), TAIL_BYTES_MIN
         while len(stored):
             start = max(stored.start, stored.end - size)
@@ -98,7 +98,7 @@ class TopicReader:
         return stored.end
 
     def at_time(self, partition: Partition, time_ms: int) -> int:
-        """Return the offset of the first message at or after ``time_ms`` (since 1970), else the end.
+        """Return the offset of the first message at or after ``time_ms`` (since 1970), or the end if there is none.
 
         Raises:
             ExtensionMissing: The broker stores no times (a Java broker).
@@ -107,11 +107,13 @@ class TopicReader:
             return first_at_time(session, self.topic, partition.index, time_ms)
 
     def require_boundary(self, partition: Partition, offset: int) -> None:
-        """Check that a message begins at ``offset``, or that it is an end; a Java broker cannot be asked cheaply.
+        """Check that a message begins at ``offset``, or that it is the start or the end of the partition.
+
+        A Java broker is not asked: it does not know where messages begin.
 
         Raises:
-            OffsetMoved: It is outside of what is stored; the error has the offset at which to continue.
-            ValueError: None does.
+            OffsetMoved: The offset is outside the stored range; the error has the offset at which to continue.
+            ValueError: No message begins there.
         """
         where, stored = TopicPartition(self.topic, partition), self.stored(partition)
         if not stored.start <= offset <= stored.end:
@@ -145,9 +147,9 @@ class TopicReader:
     def search(
         self, partition: Partition, start: int, end: int, needles: Collection[bytes], most: int = INT64_MAX
     ) -> Generator[Received | PassedFrames, None, None]:
-        """Yield the messages that begin in ``[start, end)`` and may contain one of ``needles``, and what was passed
-        between them; ``most`` messages altogether. Several times faster than ``read``, where few match. Raises as
-        ``read``.
+        """Yield the messages that begin in ``[start, end)`` and may contain one of ``needles``, and ``PassedFrames``
+        for the messages between them. At most ``most`` messages are read. Several times faster than ``read`` if few
+        match. Raises as ``read``.
         """
         if start >= end:
             return
@@ -176,7 +178,7 @@ class TopicReader:
 
 
 def _bytes(session: Session, topic: str, partition: Partition, wanted: OffsetRange) -> bytes:
-    """Return the bytes of a range that may begin inside a message; the last segment's, if it is of several."""
+    """Return the bytes of a range, which may begin inside a message; fewer if the broker does not have them all."""
     found, at = b"", wanted.start
     while at < wanted.end:
         run = fetch(session, topic, partition.index, at, wanted.end - at)

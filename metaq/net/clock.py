@@ -26,7 +26,7 @@ class SystemClock:
 SYSTEM_CLOCK: Final[Clock] = SystemClock()
 
 WAIT_S_MIN: Final = 0.001
-"""The shortest wait: sockets cannot wait for no time at all."""
+"""The shortest wait: with a timeout of 0, a socket does not wait but fails at once."""
 
 
 def wait_s_until(until_s: float, clock: Clock) -> float:

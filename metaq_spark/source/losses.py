@@ -3,7 +3,7 @@
 ``onCorrupt`` determines the handling of damage:
 
 ``fail``        the task fails; nothing else is done
-``skip``        a warning in the executor's log, and on with the next message
+``skip``        a warning in the executor's log; reading continues with the next message
 ``deadletter``  the same, after the damaged bytes were stored in another topic
 
 A dead letter is one message. Its payload is the damaged bytes, header included, at most ``LETTER_BYTES_MAX`` of them;

@@ -2,8 +2,8 @@
 
 A slave of this project gets ``copy`` commands: runs of frames with their offsets. A Java slave gets ``sync`` commands,
 one for each message. It appends the message at its own end and reports the offset, which must equal the offset here.
-What it has is compared first (``java_slave``). In addition, the first message of a partition is sent alone, and the
-reported offset is checked before the next one is sent.
+The two copies are compared first (``java_slave``). In addition, the first message of a partition is sent alone, and
+the reported offset is checked before the next message is sent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from metaq_broker.replication.local import CopyRefused
 from metaq_broker.replication.peer import CopiedMessage, CopiedRun, Declined, Peer, StoredMessage, StoredRange
 
 COPY_BYTES: Final = 1 << 20
-"""Approximate size of one ``copy``; a longer frame makes a longer one."""
+"""Approximate size of one ``copy``; one that starts with a longer frame is longer."""
 
 
 class PartitionSender:
@@ -43,7 +43,7 @@ class PartitionSender:
         ``Declined``: the slave cannot store the partition.
 
         Raises:
-            CopyRefused: The slave has something else than a copy of the partition.
+            CopyRefused: The partition on the slave is not a copy of this one.
             PeerLost: The connection is lost.
         """
         log = self._log
@@ -77,7 +77,7 @@ class PartitionSender:
         """Send the missing frames, up to the end of ``job``, which was synced here, or to the readable end.
 
         Raises:
-            CopyRefused: The slave refuses it, or it cannot be read here.
+            CopyRefused: The slave refuses the frames, or they cannot be read here.
             PeerLost: The connection is lost.
         """
         self._incarnation, goal = self._incarnation_of(job), self._goal(job)

@@ -78,7 +78,7 @@ def read_role_record(files: Files, data_path: Path) -> RoleRecord | None:
             raise ValueError(f"it says {word!r}")
         return RoleRecord(word, int(time_ms), " ".join(by))
     except (ValueError, OSError) as error:
-        text = f"{path}: {error}; it says whether this broker may be a master: find out, then remove it"
+        text = f"{path}: {error}; the file records whether this broker may be a master: find that out, then remove it"
         raise RoleRecordDamaged(text) from error
 
 
@@ -96,7 +96,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 NO_PUTS: Final = "this broker is a slave: messages are put to its master"
 ASK_S: Final = 3.0
-"""Seconds that a promotion waits for a connection to the master."""
+"""How many seconds a promotion tries to connect to the master."""
 
 
 class PromotionRefused(MetaqError):
@@ -201,10 +201,11 @@ class Replication:
             try:
                 master = await self._master.find()
             except MasterNotFound as error:
-                raise PromotionRefused(f"{error}: make sure that the master is gone, then --force") from error
+                raise PromotionRefused(f"{error}: make sure that the master is gone, then use --force") from error
         if master is None:
             raise PromotionRefused(
-                "the address of the master is not configured ([gregor] master): make sure that it is gone, then --force"
+                "the address of the master is not configured ([gregor] master): make sure that it is gone, then "
+                "use --force"
             )
         await _check_unreachable(master)
 
@@ -242,8 +243,8 @@ class Replication:
         self._fenced()
         try:
             await asyncio.to_thread(write_role_record, self._local.files, self._data_path, role_record)
-        except OSError as error:  # at the next start the slave says the same
-            _LOG.warning("the fencing is not recorded", extra={"fields": {"reason": error}})
+        except OSError as error:  # at the next start, the slave fences this broker again
+            _LOG.warning("the fencing could not be recorded", extra={"fields": {"reason": error}})
 
     def _refuse_as_fenced(self, role_record: RoleRecord) -> None:
         reason = f"this broker is fenced: its slave {role_record.by} was promoted and is the master now"
@@ -263,7 +264,7 @@ class Replication:
     async def slave_was_tried(self) -> None:
         """Return once the master of a pair is in sync with its slave, or knows that it is not; after ``start``.
 
-        By then, a master that returns after its slave was promoted knows about that.
+        By then, a master that comes back after the promotion of its slave knows of the promotion.
         """
         if self.master is not None:
             await self.master.tried()

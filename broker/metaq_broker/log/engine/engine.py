@@ -140,8 +140,8 @@ class Engine:
         block, body_bytes_max = unit.block, self._system.message_bytes_max + unit.extra_bytes
         try:
             if unit.terms is Terms.BLOCK:
-                check_count(block)  # before ids are taken, which cannot be returned
-            ids = self._ids.reserve(block.count, self.id_clock.latest_ms)  # the time that the check of the put has read
+                check_count(block)  # before ids are reserved: reserved ids cannot be given back
+            ids = self._ids.reserve(block.count, self.id_clock.latest_ms)  # read when the put was checked
             number = block.renumbered if unit.terms is Terms.MADE else block.numbered
             numbered = number(ids, body_bytes_max)
         except BlockRefused as fault:
@@ -197,7 +197,7 @@ class Engine:
         self._ids_above(log.latest_ms for log in self.stores.logs())
 
     def continue_ids(self, message_id: int) -> None:
-        """The same at a start, for those ids that the clock is behind by a small step. A larger one is not followed."""
+        """At a start, do the same for ids that are ahead of the clock by a small step. Others do not count."""
         is_ahead = self.id_clock.is_ahead
         if is_ahead(timestamp_ms(message_id) or 0):
             self._ids.start_above(message_id)
@@ -209,8 +209,8 @@ class Engine:
             self._ids.start_above(IdRange(latest_ms, IDS_PER_MS - 1, 1, 0).first)
 
     def watch(self, topic: str, partition: int, callback: OnReadable) -> Callable[[], None]:
-        """Call ``callback`` with the new readable end of a partition whenever it moves; return a function that stops
-        this.
+        """Call ``callback`` with the new readable end of a partition whenever it moves; return a function that ends the
+        watch.
 
         For long polls: a callback runs on the event loop and may stop its own watch.
         """

@@ -161,7 +161,7 @@ class PartitionMaintenance:
         self._check_targets(topic, there, by)
         self._check_closed(topic, there, "first")
         self._check_free(topic, there)
-        # Upwards the highest index first, downwards the lowest: so the next target is free.
+        # The highest index first if indexes grow, else the lowest: so each target is free when its turn comes.
         moves = [(index, index + by) for index in sorted(there, reverse=by > 0)]
         moved: list[tuple[int, int]] = []
         with self._reserved((topic, index) for pair in moves for index in pair):
@@ -187,7 +187,7 @@ class PartitionMaintenance:
         store = self._stores.store_of(topic)
         log = store.take_offline(topic, old, f"partition {folder_name(topic, old)} is being moved to index {new}")
         store.take_offline(topic, new, f"partition {folder_name(topic, old)} is being moved here")
-        assert log is not None  # it has been reserved since it was found
+        assert log is not None  # the partition was reserved when it was found, so no other operation has removed it
         try:
             await self._retire(log)
             await self._end_commits()
@@ -268,7 +268,7 @@ class PartitionMaintenance:
     # ---- followers of a pair
 
     async def cut(self, topic: str, index: int, intention: Intention) -> None:
-        """Cut the tail of a partition, which a leader does not have; it is out of service meanwhile.
+        """Cut the tail of a partition that the leader does not have; the partition is out of service meanwhile.
 
         Raises:
             MaintenanceRefused: The disk refuses, or another operation is in progress. The partition stays out of

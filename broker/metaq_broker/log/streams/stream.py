@@ -1,4 +1,4 @@
-"""The seam between replication and everything that a pair of brokers replicates. No I/O.
+"""The interface between replication and everything that a pair of brokers replicates. No I/O.
 
 A *stream* is a named, append-only sequence of bytes that begins at ``start`` and ends at ``end``: a partition, the
 journal of transactions, the state of RocketMQ's clients. Its bytes are whole records (frames of a partition), stored in
@@ -11,7 +11,7 @@ Three ends, each at most the next::
     durable_end        durable on this broker's disk
     end                written
 
-On a follower nothing waits for others, so its ``confirmed_end`` is its ``durable_end``; it serves neither. On a leader
+A follower waits for no other broker, so its ``confirmed_end`` is its ``durable_end``; it serves no clients. On a leader
 a sync stays pending until ``confirm``: appends meanwhile go with the next one.
 
 Source: docs/replication.md; docs/log-format.md, "A member of a pair".
@@ -113,23 +113,23 @@ class PairStream(Protocol):
         """
 
     def append_copy(self, run: StreamBytes) -> None:
-        """Append a run of the leader's; it must begin at ``end``. Nothing is stored after an error. Keeps none of its
-        memory.
+        """Append a run of the leader; it must begin at ``end``. After an error, nothing of it is stored. No
+        reference to its memory is kept.
 
         Raises:
-            StreamRefused: It begins elsewhere, its files differ, a record is damaged or cut, or the disk refuses.
+            StreamRefused: The run begins elsewhere, its files differ, a record is damaged or cut, or the disk refuses.
         """
 
     def when_durable(self, callback: Callable[[StreamRefused | None], None]) -> None:
         """Call back when everything that was appended until now is durable here, or never will be."""
 
     def confirm(self, end: int) -> None:
-        """Let a leader's ``confirmed_end`` move up to ``end``, and acknowledge what waits for it."""
+        """Move a leader's ``confirmed_end`` up to ``end``, and acknowledge the appends that wait for it."""
 
     async def drop_before(self, start: int) -> None:
         """Remove a follower's files whose bytes are all before ``start``, which the leader has removed, too.
 
-        What cannot be removed now is removed by a later call.
+        Files that cannot be removed now are removed by a later call.
         """
 
 
@@ -143,7 +143,7 @@ class Leader(Protocol):
         """A stream was deleted, with all its bytes."""
 
     def written(self, name: str, end: int) -> None:
-        """A stream ends at ``end``; what is before may be read and sent. A part of several appends."""
+        """A stream ends at ``end``: records before it may be read and sent. One call may report several appends."""
 
     def synced(self, name: str, end: int) -> None:
         """A stream is durable up to ``end``; it waits for ``confirm(end)``."""

@@ -2,8 +2,8 @@
 
 Passing a sync to a thread and back takes two changes of threads in the interpreter, each of which also stops a busy
 loop. On a disk whose syncs take little longer than that, a sync on the loop is better for all clients. But the loop
-does nothing else meanwhile. So it is tried only if syncs in threads have not been slow, and is given up for a while as
-soon as syncs on the loop are slow on average. A single slow one after many fast ones is enough for that.
+does nothing else meanwhile. So syncs run on the loop only if syncs in threads have been fast, and run in threads again
+for a while as soon as syncs on the loop are slow on average. One slow sync after many fast ones is enough for that.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 QUICK_S: Final = 0.000_4
-"""Limit on the average seconds of a sync on the loop if several are due: in threads they would overlap."""
+"""Limit on the average seconds of a sync on the loop if several syncs are due: in threads, these would overlap."""
 
 QUICK_ALONE_S: Final = 0.000_8
-"""The same if one is due. A change of threads takes about as long, and stops the loop, too."""
+"""The same limit if one sync is due. A change of threads takes about as long, and stops the loop, too."""
 
 ROUND_S: Final = 0.002
 """Limit on the seconds of one round on the loop: less than the quantum of a connection."""
@@ -23,13 +23,13 @@ LIKELY_S: Final = 0.003
 """Syncs in a thread up to this duration may be fast: they include waits for the interpreter and for other syncs."""
 
 LIKELY_SHARE: Final = 0.9
-"""This many of the recent syncs in threads must have been fast before it is tried."""
+"""The share of the recent syncs in threads that must have been fast before one runs on the loop."""
 
 RECENT: Final = 64
 """Approximate number of recent syncs."""
 
 PAUSE_S: Final = 2.0
-"""Seconds between the end of one attempt and the next."""
+"""Seconds for which all syncs run in threads after syncs on the loop were slow."""
 
 FAILED_S: Final = 1.0
 """The duration that a failed sync counts for."""

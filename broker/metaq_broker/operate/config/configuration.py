@@ -48,11 +48,11 @@ from metaq_broker.operate.config.sections import (
 from metaq_broker.operate.config.shared import shared_text
 
 _KEYS: Final = {"system": SYSTEM_KEYS, **ROLE_KEYS}
-"""Section -> its keys, where some must be given."""
+"""Sections whose required keys are checked -> their keys."""
 
 _WILDCARD = "*"
 SPECIAL: Final = "$^+?()[{|\\"
-"""Characters because of which a name does not match itself as a regular expression, which MetaQ takes it for."""
+"""MetaQ uses a topic's name as a regular expression; a name with one of these characters does not match itself."""
 
 UNMATCHED: Final = (
     "puts are refused, as in MetaQ, where such a name does not match itself, unless messages of the topic are stored "
@@ -86,14 +86,14 @@ class BrokerConfig:
     config`` shows them to MetaQ's clients, which find topics there.
     """
     unmatched: frozenset[str] = frozenset()
-    """Topics of the file that MetaQ refuses: it takes a name for a regular expression, which must match the name."""
+    """Topics of the file that MetaQ refuses: the name, used as a regular expression, does not match itself."""
     patterns: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The names in ``topics`` that have wildcards."""
     has_allow_lists: bool = field(init=False, repr=False, compare=False)
     """Whether names in certificates decide who may use a topic."""
 
     def __post_init__(self) -> None:
-        """Find once what every request needs: there may be thousands of topics."""
+        """Determine once what every request needs: there may be thousands of topics."""
         object.__setattr__(self, "patterns", tuple(name for name in self.topics if _WILDCARD in name))
         each: tuple[TopicConfig, ...] = (self.system, *self.topics.values())
         has_lists = any(one.allow_publish or one.allow_subscribe for one in each)
@@ -370,7 +370,7 @@ def with_plugin(config: BrokerConfig, argument: str) -> BrokerConfig:
         allowed = "metaslave=FILE, samsa=FILE or gregor=FILE"
         raise ConfigError(f"-F{argument}", f"allowed is {allowed}")
     if config.role is not None:
-        raise ConfigError(f"-F{argument}", "the broker has a role already; allowed is one")
+        raise ConfigError(f"-F{argument}", "the broker has a role already; it can have only one")
     role = READERS[section](_properties_section(section, file), file)
     check_master(role, config.zookeeper.has_address, f"{file} master")
     warnings = (*config.warnings, *role_warnings(role, file))

@@ -1,8 +1,8 @@
-"""The master's connections to the other member: opens them, again and again, and sends messages and runs in order.
+"""The master's connection to the other member: opens it again whenever it ends, and sends messages and runs in order.
 
-Each connection has a queue: a run is read from the disk when its turn comes, in pieces of ``RUN_BYTES``. Not more than
-``WINDOW_BYTES`` are sent that the other member has not stored. If nothing waits, a run is sent at once: before this
-member syncs what was written, so that both disks work at the same time.
+Each connection has a queue: a run is read from the disk when its turn comes, in pieces of ``RUN_BYTES``. At most
+``WINDOW_BYTES`` are sent before the other member reports that it has stored them. If the queue is empty, a run is sent
+at once, before this member has synced it, so that both disks work at the same time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from metaq_broker.replication.peer import PeerLost, PeerRefused
 _LOG: Final = logging.getLogger(__name__)
 
 RUN_BYTES: Final = 1 << 20
-"""Approximate size of a run; a longer record makes a longer one."""
+"""Approximate size of a run; one that starts with a longer record is longer."""
 
 WINDOW_BYTES: Final = 16 << 20
 
@@ -37,18 +37,18 @@ RETRY_S_MAX: Final = 2.0
 """First and longest pause between two attempts to connect; it grows while connections end at once."""
 
 LASTS_S: Final = 2.0
-"""A connection that has lasted for so long is followed by another one soon."""
+"""After a connection that lasted longer than this, the pause is the first one again."""
 
 REFUSED_S: Final = 0.5
-"""Longest wait for a connection that may be refused."""
+"""Longest wait for an answer to the question whether an address refuses connections."""
 
 PINGS: Final = 4
-"""Pings within the time of an answer."""
+"""How many pings are sent within ``answerTimeoutMs``."""
 
 
 @dataclass(slots=True)
 class _Link:
-    """``stored`` is set when the member has stored a run; ``unstored_bytes`` are of runs that it has not.
+    """``stored`` is set when the member has stored a run; ``unstored_bytes`` were sent and are not stored yet.
 
     ``is_sending``: the sender is in the middle of an item, and may wait.
     """
@@ -96,7 +96,7 @@ class LeaderLinks:
             self._end(self._link)
 
     async def is_refused(self, address: Address) -> bool:
-        """Return whether connections to ``address`` are refused, twice."""
+        """Return whether ``address`` refuses two connections in a row."""
         for _ in range(2):
             try:
                 async with asyncio.timeout(REFUSED_S):

@@ -42,7 +42,7 @@ class SwitchRefused(MetaqError):
 
 
 class PairReplication:
-    """Has the parts of ``Replication`` that the broker needs. ``open`` it with a driver before ``start``.
+    """Offers the broker what ``Replication`` offers. Call ``open`` with a driver before ``start``.
 
     ``serve`` recovers transactions and state, and serves clients; ``reopen`` closes the broker and opens it again.
     ``follows`` is called when the other member has begun to follow this one.
@@ -80,7 +80,7 @@ class PairReplication:
         self._started.start()
 
     async def stop(self) -> None:
-        """Hand over to the other member, if this one is the master and the other one in sync; then stop."""
+        """Hand over to the other member, if this one is the master and the other one is in sync; then stop."""
         if self.driver is None:
             return
         if self._serves and len(self.driver.member.in_sync) > 1:
@@ -160,7 +160,7 @@ class PairReplication:
         return self._serves
 
     def synchronous_slave(self) -> tuple[Address, bool] | None:
-        """Return the other member, and whether it is in sync, at the master."""
+        """At the master, return the other member and whether it is in sync; elsewhere ``None``."""
         if not self._serves:
             return None
         return self.role.other, len(self._started.member.in_sync) > 1
@@ -213,7 +213,7 @@ class PairReplication:
 
     @property
     def trouble(self) -> str | None:
-        """Why the pair is not whole, one sentence; ``None`` if both members are in sync."""
+        """Why the members are not both in sync, in one sentence; ``None`` if they are."""
         driver = self.driver
         if driver is None:
             return None
@@ -255,7 +255,7 @@ class PairReplication:
         }
 
     def _kept(self) -> list[dict[str, object]]:
-        """Return what was cut here because the master did not have it: for operators, until they remove it."""
+        """Return the files of records that were cut because the master lacked them. Operators remove the files."""
         found = []
         for data_path in self._data_paths:
             with contextlib.suppress(OSError):

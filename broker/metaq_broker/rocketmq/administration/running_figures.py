@@ -63,8 +63,8 @@ class CurrentFigures(NamedTuple):
     """Other current figures. ``waiting`` are requests in progress.
 
     ``log_start`` and ``log_end`` are the sums over all partitions of the first and the next byte offset,
-    ``unsynced_bytes`` what is not on the disk yet. ``put_seconds``: how many puts waited at most so long for their
-    acknowledgement; the last bound is infinite.
+    ``unsynced_bytes`` the bytes that are not on the disk yet. ``put_seconds``: for each bound, how many puts waited at
+    most that long for their acknowledgement; the last bound is infinite.
     """
 
     waiting: int = 0
@@ -179,12 +179,12 @@ def _queues(moment: CurrentFigures, limits: Limits) -> dict[str, str]:
 
 
 def _log(moment: CurrentFigures) -> dict[str, str]:
-    """Return the figures of RocketMQ's commit log, for which the sums of all partitions stand."""
+    """Return RocketMQ's figures of the commit log: here, the sums over all partitions."""
     return {
         "commitLogMinOffset": str(moment.log_start),
         "commitLogMaxOffset": str(moment.log_end),
         "remainHowManyDataToFlush": _readable(moment.unsynced_bytes),
-        "remainTransientStoreBufferNumbs": str(INT32_MAX),  # as where there is no such pool
+        "remainTransientStoreBufferNumbs": str(INT32_MAX),  # what RocketMQ reports without such a pool
         "dispatchMaxBuffer": "0",
         "startAcceptSendRequestTimeStamp": "0",
         "getMessageEntireTimeMax": str(round(moment.longest_pull_s * 1000)),
@@ -194,8 +194,8 @@ def _log(moment: CurrentFigures) -> dict[str, str]:
 def _put_times(moment: CurrentFigures) -> dict[str, str]:
     """Return how long puts waited for their acknowledgement.
 
-    They are counted in ranges, and a range is known by its upper bound: so the longest time and the percentiles are not
-    less than the true ones.
+    Puts are counted in ranges of time, and each put counts as the upper bound of its range: so the longest time and the
+    percentiles are not less than the true ones.
     """
     buckets, before = dict.fromkeys(_PUT_RANGES, 0), 0
     for bound, so_far in moment.put_seconds:
