@@ -28,6 +28,8 @@ _NUMBERS: Final = {name: number for number, name in enumerate(LANGUAGES)}
 
 NAME_BYTES_MAX: Final = 32_767
 """Longest name of a field."""
+FIELDS_MAX: Final = 65_536
+"""Limit on fields in one header: many short texts take much more memory than their bytes."""
 
 
 def write_binary(command: RemotingCommand) -> bytes:
@@ -86,6 +88,8 @@ def _read_ext(header: bytes, at: int, end: int) -> dict[str, str]:
         while at < end:
             name, at = _take(header, at + _I16.size, _I16.unpack_from(header, at)[0])
             ext[name], at = _take(header, at + _I32.size, _I32.unpack_from(header, at)[0])
+            if len(ext) > FIELDS_MAX:
+                raise ProtocolError(f"binary header with more than {FIELDS_MAX} fields", header)
     except struct.error:
         raise ProtocolError("a field of a binary header is cut off", header) from None
     if at != end:

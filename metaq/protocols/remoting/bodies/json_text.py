@@ -30,6 +30,12 @@ _UNUSUAL_KEYS: Final = re.compile(
 )
 
 
+def check_values(data: bytes, body: str) -> None:
+    """Check that JSON, or data with JSON in it, has no more than ``VALUES_MAX`` values. Raises as ``load_json``."""
+    if len(data) > VALUES_MAX and data.count(b",") + data.count(b"[") + data.count(b"{") > VALUES_MAX:
+        raise FieldError(body, "body", f"{len(data)} bytes", f"JSON of at most {VALUES_MAX} values")
+
+
 def load_json(data: Buffer, body: str, bare_keys_bytes_max: int | None = None) -> Any:
     """Parse ``data``. Keys become texts; an object that is a key becomes its JSON text.
 
@@ -39,8 +45,7 @@ def load_json(data: Buffer, body: str, bare_keys_bytes_max: int | None = None) -
         FieldError: ``data`` is not JSON, or has more than ``VALUES_MAX`` values; ``body`` is its name in the error.
     """
     data = bytes(data)
-    if len(data) > VALUES_MAX and data.count(b",") + data.count(b"[") + data.count(b"{") > VALUES_MAX:
-        raise FieldError(body, "body", f"{len(data)} bytes", f"JSON of at most {VALUES_MAX} values")
+    check_values(data, body)
     text = data.decode("utf-8", "replace")
     try:
         try:

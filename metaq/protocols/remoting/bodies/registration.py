@@ -25,7 +25,7 @@ from typing import Any, Final
 from metaq.errors import FieldError
 from metaq.model import Buffer
 from metaq.protocols.remoting.bodies.json_body import JsonBody
-from metaq.protocols.remoting.bodies.json_text import load_json
+from metaq.protocols.remoting.bodies.json_text import VALUES_MAX, check_values, load_json
 from metaq.protocols.remoting.wire_types import I32, I64
 
 WRAPPER_ALONE_BELOW: Final = 37
@@ -152,6 +152,7 @@ def _inflated(body: Buffer) -> RegisterBrokerBody:
     if not inflater.eof:
         allowed = f"a whole zlib stream of at most {INFLATED_BYTES_MAX} bytes when decompressed"
         raise FieldError(_NAME, "body", f"{len(body)} bytes", allowed)
+    check_values(data, _NAME)
     parts = _Parts(data)
     limit = PART_BARE_KEYS_BYTES_MAX
     version = DataVersion.from_json(parts.text(), limit)
@@ -198,5 +199,7 @@ class _Parts:
         count = self._number()
         if not 0 <= count <= (len(self._data) - self._at) // _I32.size:
             raise FieldError(_NAME, "count", count, f"at most what {len(self._data) - self._at} bytes can hold")
+        if count > VALUES_MAX:
+            raise FieldError(_NAME, "count", count, f"at most {VALUES_MAX}")
         for _ in range(count):
             yield self.text().decode("utf-8", "replace")

@@ -138,6 +138,7 @@ class TestCommand:
 
 
 BINARY = encode(RemotingCommand(30, {"topic": "T", "queueId": "0"}, b"", 1, codec=Codec.BINARY))[8:]
+MANY_FIELDS = encode(RemotingCommand(30, {f"{number}": "" for number in range(65_537)}, codec=Codec.BINARY))[8:]
 
 WRONG = {
     "length 0": (struct.pack(">i", 0), "length of 0, below 4"),
@@ -164,6 +165,7 @@ WRONG = {
     "binary fields": (frame(BINARY[:17] + struct.pack(">i", 99) + BINARY[21:], codec=1), "fields of 99 bytes"),
     "negative fields": (frame(BINARY[:17] + struct.pack(">i", -2) + BINARY[21:], codec=1), "fields of -2 bytes"),
     "field cut off": (frame(BINARY[:17] + struct.pack(">i", 1) + b"\0", codec=1), "is cut off"),
+    "many fields": (frame(MANY_FIELDS, codec=1), "binary header with more than 65536 fields"),
     "field too long": (
         frame(BINARY[:17] + struct.pack(">i", len(BINARY) - 22) + BINARY[21:], codec=1),
         "longer than the fields",

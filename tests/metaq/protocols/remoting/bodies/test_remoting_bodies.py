@@ -276,6 +276,15 @@ class TestRegistration:
             read_registration(zlib.compress(bytes((64 << 20) + 1)), True, 407)
         with pytest.raises(FieldError, match="a whole zlib stream"):
             read_registration(write_registration(REGISTRATION, True, 407)[:-3], True, 407)
+        topic = struct.pack(">i9s", 9, b"T 1 1 6 S")
+        many = struct.pack(">i2si", 2, b"{}", VALUES_MAX + 1) + topic * (VALUES_MAX + 1) + struct.pack(">i2s", 2, b"[]")
+        with pytest.raises(FieldError, match=f"field 'count' of .* it must be at most {VALUES_MAX}"):
+            read_registration(zlib.compress(many), True, 407)
+        half = b"[" + b"1," * (VALUES_MAX // 2) + b"1]"
+        mappings = struct.pack(">i2sii2si", 2, b"{}", 0, 2, b"[]", 2)
+        mappings += 2 * (struct.pack(">i", len(half)) + half)
+        with pytest.raises(FieldError, match=f"JSON of at most {VALUES_MAX} values"):
+            read_registration(zlib.compress(mappings), True, 413)
 
 
 class TestErrors:
