@@ -130,10 +130,12 @@ class NameServerLink:
         self._call_back(lambda waiting: fault is not None or waiting.changes <= self._known)
 
     def _call_back(self, is_over: Callable[[_Waiting], bool]) -> None:
-        over = [each for each in self._waiting if is_over(each)]
-        self._waiting = [each for each in self._waiting if each not in over]
-        for waiting in over:
-            asyncio.get_running_loop().call_soon(waiting.call)
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if is_over(each):
+                asyncio.get_running_loop().call_soon(each.call)
+            else:
+                self._waiting.append(each)
 
     def _doubt(self) -> None:
         self._needs_all, self._known = True, NOTHING
