@@ -113,6 +113,7 @@ class GroupAdministrationRequests:
             if (fault := _fault(config)) is not None:
                 remark = f"group {config.group_name}: {fault}; nothing was changed"
                 return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+            self._groups.check(config.group_name)
         if not configs:
             return call.request.reply()
         *others, last = configs

@@ -80,9 +80,13 @@ class Groups:
         """Return the groups with default settings."""
         return [group for group, settings in self._groups.items() if settings == GroupSettings()]
 
+    def check(self, group: str) -> None:
+        """Check that a group may have this name. Raises ``NameRefused``."""
+        check_group(group, self._limits.name_bytes_max)
+
     def put(self, group: str, settings: GroupSettings, on_durable: OnDurable | None = None) -> None:
         """Create or change a group. Raises as ``find``."""
-        check_group(group, self._limits.name_bytes_max)
+        self.check(group)
         if group not in self._groups and len(self._groups) >= self._limits.groups_max:
             self.when_full()
         if group not in self._groups and len(self._groups) >= self._limits.groups_max:

@@ -124,7 +124,8 @@ def test_topics_and_groups_are_made_together_or_not_at_all(broker: str) -> None:
     assert ask(broker, 351, {"topic": "first"}).code == 17
     topics(first, second).checked()
     assert [body(ask(broker, 351, {"topic": each}))["writeQueueNums"] for each in ("first", "second")] == [3, 3]
-    assert groups({"groupName": "one"}, {"groupName": ""}).code == 1
+    for wrong in ("", "a/b", "g" * 194):
+        assert groups({"groupName": "one"}, {"groupName": wrong}).code == 1
     assert ask(broker, 352, {"group": "one"}).code == 26
     groups({"groupName": "one", "retryMaxTimes": 7}, {"groupName": "two"}).checked()
     assert body(ask(broker, 352, {"group": "one"}))["retryMaxTimes"] == 7
