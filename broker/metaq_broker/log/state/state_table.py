@@ -148,7 +148,10 @@ class _StateFile:
 
 @dataclass(slots=True, eq=False)
 class _Commit:
-    """One write: ``changes`` at the end of ``file``, or all ``entries`` to a new file, which then is ``file``."""
+    """One write: ``changes`` at the end of ``file``, or all ``entries`` to a new file, which then is ``file``.
+
+    ``start`` is the offset of a new file in the stream.
+    """
 
     files: Files
     path: Path
@@ -157,6 +160,7 @@ class _Commit:
     entries: dict[str, bytes] | None
     waiting: list[OnDurable]
     stream: StreamedCommits | None = None
+    start: int = 0
     fresh: _StateFile | None = None
     error: OSError | None = None
     ended: bool = False
@@ -190,10 +194,8 @@ class _Commit:
         file.size += len(data)
 
     def _write_fresh(self, entries: dict[str, bytes]) -> None:
-        number, generation, start = secrets.randbits(64), None, 0
-        if self.stream is not None:
-            start = self.stream.start if self.file is None else self.file.end
-            generation = Generation(self.stream.incarnation, start)
+        number = secrets.randbits(64)
+        generation = None if self.stream is None else Generation(self.stream.incarnation, self.start)
         data = encode_state(number, entries, generation)
         fd = self.files.open_append(self._scratch)
         try:
@@ -202,7 +204,7 @@ class _Commit:
             with suppress(OSError):
                 self.files.close(fd)
             raise
-        self.fresh = _StateFile(fd, number, len(data), start)
+        self.fresh = _StateFile(fd, number, len(data), self.start)
 
     @property
     def _scratch(self) -> Path:
@@ -253,6 +255,7 @@ class StateTable:
     ) -> None:
         self.path = path
         self._stream = stream
+        self._next_start = 0 if stream is None else stream.start
         self._files, self._driver, self.bytes_max = files, driver, bytes_max
         self._values = values
         self._bytes = sum(_entry_bytes(key, value) for key, value in values.items())
@@ -476,6 +479,7 @@ class StateTable:
         if reason is not None:
             self._refuse(commit, reason)
         elif commit.fresh is not None and not commit.ended:
+            self._next_start = commit.end  # the others have it, even if it gets no name here
             self._driver.run(commit.name_fresh, lambda: self._ended(commit))
         else:
             self._ended(commit)
@@ -502,7 +506,8 @@ class StateTable:
         changes, self._changes = self._changes, {}
         waiting, self._waiting = self._waiting, []
         entries = dict(self._values) if whole else None
-        return _Commit(self._files, self.path, file, changes, entries, waiting, self._stream)
+        start = self._next_start if file is None else max(file.end, self._next_start)
+        return _Commit(self._files, self.path, file, changes, entries, waiting, self._stream, start)
 
     def _write_here(self) -> None:
         commit = self._commit = self._next_commit()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -161,6 +163,39 @@ async def test_a_new_generation_replaces_the_old_one_when_the_set_has_it(tmp_pat
     leader.alone = True
     await leader.close()
     await follower.close()
+
+
+@in_loop
+async def test_a_generation_that_gets_no_name_leaves_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other member has it: the next one must not be at the same offsets of the stream."""
+
+    def broken(_old: Path, _new: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    one, other = PairDisk(tmp_path / "a"), PairDisk(tmp_path / "b")
+    table = await elected(one, 1)
+    await grown(table)
+    await follow(one, other)
+    one.alone, answers = False, list[Exception | None]()
+    table.put("a", b"1", answers.append)
+    end = one.state.end
+    await until_true(lambda: one.state.durable_end > end)
+    await copied(one, other)
+    with monkeypatch.context() as patch:
+        patch.setattr(one.files, "rename", broken)
+        one.state.confirm(other.state.durable_end)
+        await until_true(lambda: len(answers) == 1)
+    table.put("b", b"2", answers.append)
+    end = other.state.durable_end
+    await until_true(lambda: one.state.durable_end > end)
+    await copied(one, other)
+    one.state.confirm(other.state.durable_end)
+    await until_true(lambda: len(answers) == 2)
+    assert [str(each) for each in answers if each is not None] == [str(answers[0])]
+    assert (other.data / STATE).read_bytes() == (one.data / STATE).read_bytes()
+    await one.close()
+    assert {"a": "1", "b": "2"}.items() <= entries(await elected(other, 2)).items()
+    await other.close()
 
 
 @in_loop
