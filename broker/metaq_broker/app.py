@@ -369,8 +369,9 @@ class Broker:
             self.replication.copy_state(self.rocketmq.standby)
 
     async def _delete_messages(self, topic: str) -> None:
-        indexes = range(self.stores.partition_counts().get(topic, 0))
-        if indexes:
+        there = {(log.topic, log.index) for log in self.stores.logs()}
+        there |= {(name, index) for name, index, _ in self.stores.refused()}
+        if indexes := sorted(index for name, index in there if name == topic):
             await self.maintenance.delete(topic, indexes, force=True)
 
     async def _open_guard(self) -> None:

@@ -208,6 +208,23 @@ def test_topics_are_made_and_deleted(dev: RunningBroker) -> None:
             rocketmq.cluster.create_topic("TBW102")
 
 
+def test_a_topic_is_deleted_with_its_queues_that_cannot_be_opened(start_broker: StartBroker, tmp_path: Path) -> None:
+    ini = write_ini(tmp_path, AS_RECORDED, hostName="127.0.0.1")
+    broker = start_broker("start", "-f", ini)
+    with RocketMQ(str(broker.rocketmq_address)) as rocketmq:
+        rocketmq.cluster.create_topic("orders", 2)
+        for queue in range(2):
+            rocketmq.producer(fixed(queue)).send("orders", "old")
+    assert broker.stop() == 0
+    (broker.data / "orders-1" / f"{10**6:020d}.meta").write_bytes(b"a gap before it")
+    again = start_broker("start", "-f", ini)
+    with RocketMQ(str(again.rocketmq_address)) as rocketmq:
+        rocketmq.cluster.delete_topic("orders")
+        assert list(again.data.glob("orders-*")) == []
+        rocketmq.cluster.create_topic("orders", 2)
+        assert rocketmq.producer(fixed(1)).send("orders", "new").offset == 0
+
+
 def test_metaqs_clients_do_not_put_to_topics_in_which_messages_wait(dev: RunningBroker) -> None:
     with MetaQ(str(dev.address)) as metaq, metaq.producer(fixed(0)) as producer:
         for topic in ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer"):

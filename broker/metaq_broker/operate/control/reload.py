@@ -139,7 +139,7 @@ class Reloader:
         opened = await self._open_folders(config)
         for store in opened:
             self._stores.adopt(store)
-        config, report = self._merge(running, found)  # again: partitions may have been created meanwhile
+        config, report = self._merge(self._running(), found)  # it may have been promoted, or got partitions, meanwhile
         self._stores.reconfigure(config)
         self._apply(config)
         self.restart_needed, self.loaded_ms = report.restart_needed, self._clock.now_ms()

@@ -14,6 +14,7 @@ from metaq_broker.clock import ManualClock
 from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.files.files import Files
 from metaq_broker.operate.config.configuration import BrokerConfig, parse
+from metaq_broker.operate.config.replication import GregorConfig
 from metaq_broker.operate.control.reload import Reloader, ReloadRefused, ReloadReport
 from operated import SYSTEM
 from waiting import in_loop
@@ -223,6 +224,19 @@ def test_reloads_take_turns(harness: Harness) -> None:
     harness.write(TOPICS + "[topic=new]\n")
     reports = asyncio.run(many())
     assert [report.added for report in reports] == [["new"], [], [], [], []]
+
+
+@in_loop
+async def test_a_broker_that_is_promoted_meanwhile_stays_a_master(harness: Harness) -> None:
+    harness.config = dataclasses.replace(harness.config, role=GregorConfig(master=None))
+
+    async def announce(_config: BrokerConfig) -> None:
+        harness.config = dataclasses.replace(harness.config, role=None)
+
+    reloader = Reloader(harness.file, lambda: harness.config, harness.stores, harness.apply, harness.clock, announce)
+    harness.write(TOPICS + "[topic=new]\n")
+    assert (await reloader.reload()).added == ["new"]
+    assert harness.config.role is None
 
 
 @in_loop
