@@ -135,7 +135,7 @@ def refuse_older_copies(differing: Iterable[TopicPartition], archived: Mapping[T
     if names:
         raise ArchiveError(
             f"{'; '.join(names)}: the message before it is not the one that was archived: the broker was put back to "
-            "an older copy, and what came since stands in its place; begin another archive, which has it"
+            "an older copy, and other messages are stored there now; begin another archive"
         )
 
 

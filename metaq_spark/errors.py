@@ -95,8 +95,8 @@ class DataLoss(ConnectorError):
 
     def __str__(self) -> str:
         return (
-            f"{self.what}. Some messages may have been missed. Only to accept that and read on from what is there, "
-            "set the option failOnDataLoss to false"
+            f"{self.what}. Some messages may have been missed. Set the option failOnDataLoss to false only if you "
+            "accept that: the query then continues with the messages that are left"
         )
 
 
@@ -274,7 +274,7 @@ class BatchesMissing(ConnectorError):
 
     @property
     def _remedy(self) -> str:
-        option = f"set the option missingBatches to {self._span} and write on"
+        option = f"set the option missingBatches to {self._span} and run it again"
         if self.alone or self.number_name != "batch":
             return (
                 "Restore all brokers of the write from copies of the same moment. If the rows of "

@@ -65,20 +65,19 @@ class ConnectionOptions(ABC):
     )
     retries: int = option(
         "retries", values.count, "3", ANY,
-        "How often in a row something is asked or sent again after a lost connection or no answer.",
+        "How often in a row a request is sent again after a lost connection or without an answer.",
     )
     retry_interval_ms: int = option(
         "retryIntervalMs", values.pause, "200", ANY,
-        "Pause before the first such try; it doubles with each further one.",
+        "Pause before the first retry; it doubles with each further one.",
     )
     broker_wait_ms: int = option(
         "brokerWaitMs", values.wait_ms,
         {Use.BATCH_READ: "0", Use.STREAM_READ: "10m", Use.BATCH_WRITE: "0", Use.STREAM_WRITE: "10m"}, ANY,
-        "How long, beyond `retries`, a broker that cannot be reached is waited for: by a stream's planning, by tasks "
-        "under way, and by what begins and ends a micro-batch of a sink; tasks that write to MetaQ wait so long for a "
-        "broker whose disk is full, too. What a query does first does not wait: the "
-        "first look of a run, and batch 0 of a write. They wait for `requestTimeoutMs` for a broker that the cluster "
-        "knows and that has no master at the moment.",
+        "How long, beyond `retries`, to wait for a broker that cannot be reached: in the planning of a stream, in "
+        "running tasks, and at the beginning and the end of a sink's micro-batch. Tasks that write to MetaQ also wait "
+        "that long for a broker whose disk is full. The first planning of a run and batch 0 of a write do not wait, "
+        "except for a broker that the cluster knows and that has no master at the moment: for `requestTimeoutMs`.",
     )
     tls_ca_file: str | None = option(
         "tlsCaFile", values.path, UNSET, ANY,
@@ -179,12 +178,12 @@ class ReadOptions(ConnectionOptions):
     )
     wait_for_topic: bool = option(
         "waitForTopic", values.boolean, "false", READ,
-        "Whether a topic that no broker knows yet is waited for (a batch reads nothing of it) instead of an error.",
+        "Whether to wait for a topic that no broker knows yet (a batch reads nothing from it). If not, it is an error.",
     )
     required_brokers: tuple[str, ...] | None = option(
         "requireBrokers", values.names, UNSET, READ,
         "Brokers without which a read must not begin, separated by commas: {brokers}. Otherwise a batch, or the "
-        "first look of a run, takes the brokers that are found for all that there are.",
+        "first planning of a run, assumes that the brokers that are found are all brokers.",
     )
     starting_offsets: Position = option(
         "startingOffsets", Notation.position, {Use.BATCH_READ: "earliest", Use.STREAM_READ: "latest"}, READ,
@@ -272,7 +271,7 @@ class ReadOptions(ConnectionOptions):
     )
     corrupt_field: str | None = option(
         "columnNameOfCorruptRecord", values.field_name, UNSET, READ,
-        "The field of `valueSchema`, of type STRING, that gets the text of a payload of which not everything fits. "
+        "The field of `valueSchema`, of type STRING, that gets the text of a payload that does not fit completely. "
         "`_corrupt_record` if `valueSchema` has that field.",
     )
     fail_on_data_loss: bool = option(
@@ -287,8 +286,8 @@ class ReadOptions(ConnectionOptions):
     )
     loss_grace_ms: int = option(
         "lossGraceMs", values.duration_ms, "30s", STREAM_READ,
-        "How long a partition may end before the place already read, or be listed no more by a broker that answers, "
-        "until that fails the query.",
+        "How long a partition may end before the position already read, or be missing from the list of a broker that "
+        "answers, before the query fails.",
     )
     on_corrupt: str = option(
         "onCorrupt", values.OneOf("fail", "skip", "deadletter"), "fail", READ,
@@ -396,8 +395,8 @@ class TransactionOptions(WriteOptions):
     )
     transaction_timeout_ms: int = option(
         "transactionTimeoutMs", values.duration_ms, "10m", WRITE,
-        "How long a broker keeps what a task of an exactly-once write has begun when it falls silent; the broker's "
-        "`maxTxTimeoutInSeconds` caps it.",
+        "How long a broker keeps the unfinished transaction of a task of an exactly-once write from which it hears "
+        "nothing; the broker's `maxTxTimeoutInSeconds` caps it.",
     )
     txn_app_id: str | None = option(
         "txnAppId", values.transaction_name, UNSET, BATCH_WRITE,
@@ -405,22 +404,23 @@ class TransactionOptions(WriteOptions):
     )
     txn_version: int | None = option(
         "txnVersion", values.version, UNSET, BATCH_WRITE,
-        "Number of the write under `txnAppId`, growing: the same number again changes nothing, a lower one is refused.",
+        "Number of the write under `txnAppId`, higher for each new write. The same number again changes nothing, a "
+        "lower one is refused.",
     )
     repeated_batch: str = option(
         "repeatedBatch", values.OneOf("fail", "accept"), "fail", WRITE,
-        "When a batch of an exactly-once write was written before with other rows: `fail`, or `accept` that those "
-        "count and the rows at hand are dropped.",
+        "What happens when a batch of an exactly-once write was written before with other rows: `fail`, or `accept`: "
+        "the earlier rows stay, and the new rows are dropped.",
     )
     full_refresh: str = option(
         "fullRefresh", values.OneOf("refuse", "write"), "refuse", STREAM_WRITE,
-        "What an exactly-once sink of a declarative pipeline does after a full refresh, which begins anew with all "
-        "that its sources have: `refuse` it, or `write` it again behind what is there.",
+        "What an exactly-once sink of a declarative pipeline does after a full refresh, which reads its sources from "
+        "the beginning: `refuse` to write, or `write` all rows again after those that are stored.",
     )
     missing_batches: tuple[int, int] | None = option(
         "missingBatches", values.span, UNSET, WRITE,
-        "Batches of an exactly-once write that its brokers do not know and that it goes on behind, as `FIRST-LAST`; "
-        "the error about them names the value.",
+        "Batches of an exactly-once write that its brokers do not know, as `FIRST-LAST`: the write continues after "
+        "them. The error about them names the value.",
     )
     gone_brokers: frozenset[int] | None = option(
         "goneBrokers", values.broker_ids, UNSET, WRITE,

@@ -53,8 +53,8 @@ SENTENCES: Final = LossSentences(
     ),
     removed="the messages between were removed by its delete policy",
     put_back=(
-        "the broker's data folder was put back to an older copy, or the topic was deleted and made again, and what "
-        "came since stands in its place"
+        "the broker's data folder was put back to an older copy, or the topic was deleted and made again, and other "
+        "messages are stored there now"
     ),
 )
 

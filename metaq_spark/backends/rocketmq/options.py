@@ -78,7 +78,7 @@ _CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {
         "Needs a name server that lists topics: proxies and hosted services do not."
     },
     "waitForTopic": {
-        "doc": "Whether a topic that no name server knows yet is waited for (a batch reads nothing of it) instead of "
+        "doc": "Whether to wait for a topic that no name server knows yet (a batch reads nothing from it). If not, it is "
         "an error."
     },
     "maxBytesPerTrigger": {

@@ -37,7 +37,7 @@ SENTENCES: Final = LossSentences(
         "slave that was behind took over. If the topic was made again, start the query with a new checkpoint"
     ),
     removed="the messages between were removed by its retention",
-    put_back="the broker was put back to an older copy, and what came since stands in its place",
+    put_back="the broker was put back to an older copy, and other messages are stored there now",
 )
 
 
