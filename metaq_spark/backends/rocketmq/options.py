@@ -78,8 +78,8 @@ _CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {
         "Needs a name server that lists topics: proxies and hosted services do not."
     },
     "waitForTopic": {
-        "doc": "Whether to wait for a topic that no name server knows yet (a batch reads nothing from it). If not, it is "
-        "an error."
+        "doc": "Whether to wait for a topic that no name server knows yet (a batch reads nothing from it). If not, it "
+        "is an error."
     },
     "maxBytesPerTrigger": {
         "doc": "Most bytes of one micro-batch, shared out over the queues in proportion to their backlog. Bytes are "
