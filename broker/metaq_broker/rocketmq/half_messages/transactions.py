@@ -66,6 +66,8 @@ _LOG: Final = logging.getLogger(__name__)
 TRANSACTION_MESSAGE: Final = "TRAN_MSG"
 PRODUCER_GROUP: Final = "PGROUP"
 PATIENCE_S: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+PATIENCE_MS_MAX: Final = 3 * 86_400_000
+"""Longest time until a producer is asked: an open half message keeps all behind it on the disk."""
 TIMES_ASKED: Final = "TRANSACTION_CHECK_TIMES"
 
 Producers = Callable[[str, str], Sequence["RemotingSession"]]
@@ -299,7 +301,7 @@ class HalfTopics:
 
 def _patience_ms(seconds: str | None) -> int | None:
     number = number_of(seconds)
-    return None if number is None else number * 1000
+    return None if number is None else min(number * 1000, PATIENCE_MS_MAX)
 
 
 def _sentence(refusal: Refusal) -> str:

@@ -161,6 +161,18 @@ def test_a_producer_may_want_to_be_asked_later(tmp_path: Path) -> None:
     play(tmp_path, scenario, EAGER)
 
 
+def test_but_not_as_late_as_it_likes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's half messages behind it leave the disk meanwhile."""
+    monkeypatch.setattr("metaq_broker.rocketmq.half_messages.transactions.PATIENCE_MS_MAX", 30)
+
+    async def scenario(broker: WaitingBroker) -> None:
+        producer = broker.producer("producers")
+        await broker.stored(b"patient", {**HALF, "CHECK_IMMUNITY_TIME_IN_SECONDS": "9" * 18})
+        await until(lambda: len(producer.pushed) >= 1)
+
+    play(tmp_path, scenario, EAGER)
+
+
 def test_a_delay_counts_from_the_commit(tmp_path: Path) -> None:
     async def scenario(broker: WaitingBroker) -> None:
         half = await broker.stored(b"order", {**HALF, "DELAY": "2"}, queue=3)
