@@ -49,6 +49,7 @@ class Ledger:
         self._ended: dict[int, int] = {}
         self._early: dict[int, tuple[bool, int, int]] = {}
         self._low = positions.half
+        self._first_ended: int | None = None  # the first note about one in ``_ended``
 
     def __len__(self) -> int:
         return len(self._open)
@@ -71,7 +72,7 @@ class Ledger:
         self.next_half = half.ordinal + 1
         ended, asked, first_note = self._early.pop(half.ordinal, (False, 0, 0))
         if ended:
-            self._ended[half.ordinal] = first_note
+            self._end(half.ordinal, first_note)
             return
         if asked:
             half.asked, half.first_note = asked, first_note
@@ -87,18 +88,24 @@ class Ledger:
                 self._early[ordinal] = (was or ended, asked + (not ended), first)
         elif ended:
             del self._open[ordinal]
-            self._ended[ordinal] = note if half.first_note is None else min(half.first_note, note)
+            self._end(ordinal, note if half.first_note is None else min(half.first_note, note))
         elif half.first_note is None:
             half.first_note = note
 
+    def _end(self, ordinal: int, note: int) -> None:
+        self._ended[ordinal] = note
+        self._first_ended = note if self._first_ended is None else min(self._first_ended, note)
+
     def positions(self) -> RestartOrdinals:
         """Return the ordinals from which a restart must read."""
-        self._low = min(self._open, default=self.next_half)
-        for ordinal in [each for each in self._ended if each < self._low]:
-            del self._ended[ordinal]
+        low = min(self._open, default=self.next_half)
+        if low > self._low:  # else none of the ended ones, of which there may be very many, can be forgotten
+            self._low = low
+            self._ended = {ordinal: note for ordinal, note in self._ended.items() if ordinal >= low}
+            self._first_ended = min(self._ended.values(), default=None)
         first = [half.first_note for half in self._open.values() if half.first_note is not None]
-        ended = min(self._ended.values(), default=self.next_note)
-        return RestartOrdinals(self._low, min([*first, ended, self.next_note]))
+        ended = self.next_note if self._first_ended is None else self._first_ended
+        return RestartOrdinals(low, min([*first, ended, self.next_note]))
 
     def to_ask(self, now_ms: int, patience_ms: int) -> list[Half]:
         """Return the open half messages that have waited long enough, and are not being decided."""

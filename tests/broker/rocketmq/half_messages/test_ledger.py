@@ -44,6 +44,20 @@ def test_the_first_note_about_an_open_one_is_read_again() -> None:
     assert open_ones.positions() == (1, 1)
 
 
+def test_the_first_notes_are_forgotten_with_their_messages() -> None:
+    open_ones = ledger(0, 1, 2, 3)
+    for ordinal, note in ((1, 0), (3, 1), (0, 2)):
+        open_ones.noted(ordinal, note, ended=True)
+        assert open_ones.positions().notes == (0 if note < 2 else 1)
+    assert open_ones.positions() == (2, 1)
+    open_ones.noted(2, 3, ended=True)
+    assert open_ones.positions() == (4, 4)
+    open_ones.add(half(4))
+    open_ones.add(half(5))
+    open_ones.noted(5, 4, ended=True)
+    assert open_ones.positions() == (4, 4)
+
+
 def test_notes_that_are_read_before_their_messages() -> None:
     open_ones = Ledger(RestartOrdinals(5, 7))
     open_ones.noted(6, 7, ended=False)
