@@ -178,7 +178,9 @@ class RocketmqConfig:
         "maxConnections", number(1, 1_000_000), "connections; further ones are closed at once", 10_000, kind=OUR_OWN,
     )
     held_pulls_max: int = key(
-        "maxWaitingPulls", number(1, 10_000_000), "pulls that wait, of all connections", 200_000, kind=OUR_OWN,
+        "maxWaitingPulls", number(1, 10_000_000),
+        "pulls that wait, of all connections; one with many tags or a long condition counts for several",
+        200_000, kind=OUR_OWN,
     )
     held_pulls_per_connection_max: int = key(
         "maxWaitingPullsPerConnection", number(1, 1_000_000), "pulls that wait, of one connection", 4096, kind=OUR_OWN,

@@ -22,6 +22,9 @@ LOOKED_AT_MAX: Final = 800
 KEPT_CHARACTERS_MAX: Final = 256
 """Longest expression whose tags are cached."""
 
+TAGS_OF_WEIGHT: Final = 16
+"""Tags that take about a kilobyte."""
+
 LOOKED_AT_MIN: Final = 8
 SHORT_CHARACTERS: Final = 100
 """Longest condition that costs little compared with reading the message."""
@@ -42,6 +45,11 @@ class Picked(NamedTuple):
     tags: Collection[bytes] | None = None
     condition: Condition | None = None
     looked_at_max: int = LOOKED_AT_MAX
+
+    @property
+    def weight(self) -> int:
+        """How many usual filters take as much memory: 1 with up to 15 tags, or a short condition."""
+        return LOOKED_AT_MAX // self.looked_at_max + len(self.tags or ()) // TAGS_OF_WEIGHT
 
 
 def filter_checker(has_conditions: bool) -> CheckFilter:

@@ -15,6 +15,7 @@ Source: docs/rocketmq-broker.md; recordings of RocketMQ 4.9.7 in tests/golden/ro
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -207,16 +208,19 @@ class Pulls:
         settings = self._topics.settings(topic)
         return "0" if settings is None else str(settings.sys_flag)
 
-    def may_hold(self, call: Call, asked: PullMessage) -> bool:
+    def may_hold(self, call: Call, asked: PullMessage, weight: int) -> bool:
         """Return whether a pull without messages waits."""
         wants = asked.sys_flag & SUSPEND and asked.suspend_timeout_millis > 0 and not call.request.is_oneway
-        return bool(wants) and self._config.long_polling and self._held.has_space_for(call.session)
+        return bool(wants) and self._config.long_polling and self._held.has_space_for(call.session, weight)
 
     def hold(self, pull: _Pull) -> None:
         """Hold a pull until there is a message, or its time is over."""
-        asked = pull.asked
+        asked, call = pull.asked, pull.call
         deadline = self._loop.time() + min(asked.suspend_timeout_millis, SUSPEND_MS_MAX) / 1000
-        self._held.hold(WaitingPull(pull.call, asked.topic, asked.queue_id, deadline, pull.resume, pull.expire))
+        call.request = dataclasses.replace(call.request, ext={}, body=b"")  # they are read, and may be large
+        self._held.hold(
+            WaitingPull(call, asked.topic, asked.queue_id, deadline, pull.resume, pull.expire, pull.picked.weight)
+        )
 
     def when_numbered(self, pending: NumberPending, pull: _Pull) -> None:
         """Continue a pull when the partition has its number."""
@@ -226,19 +230,19 @@ class Pulls:
 class _Pull:
     """A checked pull, from the first read until it is answered."""
 
-    __slots__ = ("_first", "_offset", "_picked", "_pulls", "asked", "call")
+    __slots__ = ("_first", "_offset", "_pulls", "asked", "call", "picked")
 
     def __init__(self, pulls: Pulls, call: Call, asked: PullMessage, picked: Picked) -> None:
-        self._pulls, self.call, self.asked, self._picked = pulls, call, asked, picked
+        self._pulls, self.call, self.asked, self.picked = pulls, call, asked, picked
         self._offset = self._first = asked.queue_offset
 
     def start(self) -> RemotingCommand | bytes | None:
         """Read messages; return the response, or its frame; ``None`` if it is sent later."""
-        found = self._pulls.read(self.asked, self._offset, self._picked)
+        found = self._pulls.read(self.asked, self._offset, self.picked)
         if isinstance(found, NumberPending):
             self._pulls.when_numbered(found, self)
             return None
-        if self._is_at_end(found) and self._pulls.may_hold(self.call, self.asked):
+        if self._is_at_end(found) and self._pulls.may_hold(self.call, self.asked, self.picked.weight):
             self._pulls.hold(self)
             return None
         return self._response(found)
@@ -251,12 +255,12 @@ class _Pull:
 
     def resume(self) -> bool:
         """Read again; answer if there are matching messages. Return whether the pull is finished."""
-        found = self._pulls.read(self.asked, self._offset, self._picked)
+        found = self._pulls.read(self.asked, self._offset, self.picked)
         for _ in range(LOOKS_MAX):  # then the client gets the next offset, and continues there
             if not isinstance(found, ReadRecords) or found.records or found.next_offset <= self._offset:
                 break
             self._offset = found.next_offset  # none of them matches: continue to wait behind them
-            found = self._pulls.read(self.asked, self._offset, self._picked)
+            found = self._pulls.read(self.asked, self._offset, self.picked)
         if isinstance(found, NumberPending):
             self._pulls.when_numbered(found, self)
             return True
@@ -267,7 +271,7 @@ class _Pull:
 
     def expire(self) -> None:
         """Answer without messages."""
-        self.call.answer(self._response(self._pulls.read(self.asked, self._offset, self._picked)))
+        self.call.answer(self._response(self._pulls.read(self.asked, self._offset, self.picked)))
 
     def _is_at_end(self, found: ReadRecords | Refusal) -> bool:
         if isinstance(found, ReadRecords):

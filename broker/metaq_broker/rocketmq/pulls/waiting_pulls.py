@@ -1,6 +1,7 @@
 """Pulls that wait for a message: woken when there is one, answered at their deadline, dropped with their connection.
 
-Their number is limited, for each connection and in total; further pulls are answered at once.
+Their number is limited, for each connection and in total; further pulls are answered at once. In total, one with a
+large filter counts for several.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class WaitingPull:
     deadline: float
     resume: Callable[[], bool]
     expire: Callable[[], None]
+    weight: int = 1
     is_over: bool = field(default=False, init=False)
 
 
@@ -64,14 +66,15 @@ class WaitingPulls:
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
+        self._weight = 0
         self.held = 0
         """Pulls that wait."""
 
-    def has_space_for(self, session: RemotingSession) -> bool:
-        """Return whether one more pull of a connection may wait."""
-        if self._stopped:
+    def has_space_for(self, session: RemotingSession, weight: int = 1) -> bool:
+        """Return whether one more pull of a connection, which counts for ``weight``, may wait."""
+        if self._stopped or self._weight + weight > self._held_max:
             return False
-        return self.held < self._held_max and len(self._sessions.get(session, ())) < self._per_connection_max
+        return len(self._sessions.get(session, ())) < self._per_connection_max
 
     def hold(self, pull: WaitingPull) -> None:
         """Hold a pull until it is answered. The caller has checked that there is nothing to read now."""
@@ -83,6 +86,7 @@ class WaitingPulls:
         queue.pulls[pull] = None
         self._sessions.setdefault(pull.call.session, set()).add(pull)
         self.held += 1
+        self._weight += pull.weight
         heapq.heappush(self._deadlines, (pull.deadline, next(self._numbers), pull))
         self._set_timer()
 
@@ -130,6 +134,7 @@ class WaitingPulls:
             return
         pull.is_over = True
         self.held -= 1
+        self._weight -= pull.weight
         key = pull.topic, pull.queue
         queue = self._queues[key]
         del queue.pulls[pull]

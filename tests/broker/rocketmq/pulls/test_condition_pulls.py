@@ -13,6 +13,7 @@ from metaq_broker.rocketmq.messages.compiled_records import RECORDS
 from metaq_broker.rocketmq.pulls import filters
 from metaq_broker.rocketmq.pulls.filters import LOOKED_AT_MAX
 from metaq_broker.rocketmq.pulls.pulls import LOOKS_MAX
+from metaq_broker.rocketmq.session import Call
 from remoting_brokers import play
 
 from metaq.formats.rocketmq.records import read_records
@@ -62,6 +63,37 @@ def test_a_waiting_pull_is_answered_by_a_message_that_matches(tmp_path: Path) ->
         found = await asked.answer()
         assert (bodies(found), found.ext["nextBeginOffset"]) == ([b"40"], "5")
         assert asked.held.held == 0
+
+    run(tmp_path, scenario)
+
+
+def test_a_waiting_pull_keeps_nothing_of_its_request_that_may_be_large(tmp_path: Path) -> None:
+    async def scenario(asked: Asked) -> None:
+        await asked.send(1)
+        call = Call(pull(offset=1, wait_ms=20_000).numbered(7), cast(Any, asked.session))
+        asked.broker.dispatcher.carry_out(call)
+        assert (asked.held.held, call.request.ext, call.request.body) == (1, {}, b"")
+        await asked.send(40)
+        found = await asked.answer()
+        assert (bodies(found), found.opaque) == ([b"40"], 7)
+
+    run(tmp_path, scenario)
+
+
+def test_a_large_filter_counts_for_several_waiting_pulls(tmp_path: Path) -> None:
+    async def scenario(asked: Asked) -> None:
+        await asked.send(1)
+        tags, long = "||".join(f"t{number}" for number in range(160)), SQL + " OR price > 100" * 130
+        for _ in range(4):
+            asked.post(pull(offset=1, wait_ms=20_000, text=tags, kind="TAG"))
+        for _ in range(4):
+            asked.post(pull(offset=1, wait_ms=20_000, text=long))
+        assert (asked.held.held, len(asked.session.responses)) == (4 + 2, 2), "of 100, 44 and 2 * 20"
+        for _ in range(20):
+            asked.post(pull(offset=1, wait_ms=20_000))
+        assert (asked.held.held, len(asked.session.responses)) == (6 + 16, 2 + 4)
+        asked.held.connection_lost(cast(Any, asked.session))
+        assert asked.held.has_space_for(cast(Any, asked.session), 100)
 
     run(tmp_path, scenario)
 
