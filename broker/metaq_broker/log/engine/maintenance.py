@@ -65,7 +65,7 @@ class PartitionMaintenance:
         self._when_on_disk = when_on_disk
         self._busy: set[PartitionKey] = set()
         self.deleted: Callable[[str, int], None] = lambda topic, index: None
-        """Called when a partition was deleted: a new one of the same name counts messages from 0."""
+        """Called when a partition, or its files, were deleted: a new one of the same name counts messages from 0."""
 
     # ---- closing and opening
 
@@ -219,6 +219,11 @@ class PartitionMaintenance:
             raise MaintenanceRefused(
                 f"partition {folder_name(topic, index)} takes messages: there is nothing to recover"
             )
+        if log is not None and self._is_of_pair:
+            raise MaintenanceRefused(
+                f"partition {folder_name(topic, index)} stays as it is, the other member of the pair may have what "
+                "this one would cut: hand over to it (switch), or restart this broker"
+            )
         with self._reserved([(topic, index)]):
             try:
                 report = await self._recover(topic, index, log)
@@ -254,16 +259,18 @@ class PartitionMaintenance:
             self._stores.bring_online(opened)
             return opened.recovery
         await self._commit.settle(log)
-        if log.sync_failed and self._is_of_pair:
-            raise MaintenanceRefused(
-                f"partition {folder_name(topic, index)} is not cut: the other member of the pair may have what this "
-                "one could not sync; hand over to it (switch), or restart this broker"
-            )
         loaded = await asyncio.to_thread(log.load_again)
         if loaded.report.lost is not None:
             store = self._stores.store_of(topic)
             await asyncio.to_thread(store.note_lost_end, log.directory.name, loaded.report.lost)
-        return log.resume(loaded)
+        if not loaded.fresh:
+            return log.resume(loaded)
+        # Its files were removed: another partition of that name begins, with offsets from 0.
+        self._stores.store_of(topic).take_offline(topic, index, "it begins anew")
+        await self._retire(log)
+        self._stores.bring_online(log.anew(loaded))
+        self.deleted(topic, index)
+        return loaded.report
 
     # ---- followers of a pair
 

@@ -385,6 +385,11 @@ class PartitionLog:
         self._adopt(loaded)
         return loaded.report
 
+    def anew(self, loaded: Loaded) -> PartitionLog:
+        """Return the log that begins where the files of this one, which is closed, were removed (``Loaded.fresh``)."""
+        parts = self._files, self._clock, self.directory, self._settings, self._handles
+        return PartitionLog(*parts, loaded, Incarnation.new())
+
     def close(self, clean: bool = True) -> bool:
         """Stop appending. With ``clean``, make everything durable and complete the index (blocking).
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
@@ -181,6 +182,28 @@ def reopened(files: FaultyFiles, root: Path) -> Contents:
 
 
 # ---- one thing at a time
+
+
+@in_loop
+async def test_a_partition_whose_files_were_removed_is_another_one(tmp_path: Path) -> None:
+    """Whoever has kept an offset of the old one must hear of that: the new one counts from 0."""
+    harness = await filled(Files(), tmp_path, 0)
+    harness.engine.open_partition("orders", 0)
+    deleted: list[tuple[str, int]] = []
+    harness.maintenance.deleted = lambda *at: deleted.append(at)
+    before = harness.stores.get("orders", 0)
+    assert before is not None
+    shutil.rmtree(tmp_path / "data" / "orders-0")
+    before.failure = "its files are gone"  # as the watch over folders notes
+    await harness.maintenance.reopen("orders", 0)
+    assert deleted == [("orders", 0)]
+    after = harness.stores.get("orders", 0)
+    assert after is not None
+    assert after is not before
+    await harness.fill(0)
+    assert harness.contents() == {0: expected(0)}
+    assert after.incarnation not in (None, before.incarnation)
+    await close(harness)
 
 
 @in_loop
