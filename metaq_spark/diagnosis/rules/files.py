@@ -98,7 +98,7 @@ RULES: Final = (
         "F2",
         "more than one batch is planned and not committed",
         (C,),
-        "The folder was copied while the query ran, or is damaged: copy it again while the query stands.",
+        "The folder was copied while the query ran, or is damaged: copy it again while the query is stopped.",
         FILES,
         _many_uncommitted,
         frozenset({QueryVerdict.UNKNOWN, QueryVerdict.FAILED}),
@@ -118,7 +118,7 @@ RULES: Final = (
         "F4",
         "the newest file of the checkpoint is damaged",
         (C,),
-        "While the query stands, move {file} and its .crc file out of the folder: {repeated}.",
+        "While the query is stopped, move {file} and its .crc file out of the folder: {repeated}.",
         FILES,
     ),
     Rule(

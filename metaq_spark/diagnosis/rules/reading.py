@@ -197,8 +197,8 @@ RULES: Final = (
         "retention has passed the query",
         (C, B),
         "These messages are lost for the query. With failOnDataLoss=true it fails: start it with "
-        "failOnDataLoss=false to "
-        "go on at the first message that is left, and keep messages for longer than the query may stand.",
+        "failOnDataLoss=false to go on at the first message that is left, and keep messages for longer than the query "
+        "may be stopped.",
         LAG,
         _removed,
         frozenset({QueryVerdict.STUCK, QueryVerdict.FAILED, QueryVerdict.GONE, QueryVerdict.UNKNOWN}),
