@@ -11,7 +11,8 @@ from their floors on: the origins found there were moved, and ``was_moved`` retu
 
 A floor remains valid for later moves to the same queue, so only the first of them waits for the table. About once a
 second (``tick``) floors rise, so that there is little to read, to ends that the queues had at a time such that all
-moves in progress then are noted now. Floors of queues without moves meanwhile are dropped.
+moves in progress then are noted now. Floors of queues without moves meanwhile are dropped. While a move is not noted,
+such as of a message whose neighbours wait for a closed queue, no floor rises, but those that no open move needs go.
 
 Everything runs on the event loop. Source: docs/rocketmq-broker.md.
 """
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
@@ -39,25 +41,36 @@ QUEUES_MAX: Final = 1024
 
 @dataclass(slots=True, eq=False)
 class _Period:
-    """Moves that began between two ticks: how many are not noted yet, and where they went."""
+    """Moves that began between two ticks: how many are not noted yet, by where they went, and where all went.
 
-    open_moves: int = 0
+    ``None`` in ``open``: moves before a restart, to any of ``queues``.
+    """
+
+    open: Counter[Queue | None] = field(default_factory=Counter)
     queues: set[Queue] = field(default_factory=set)
+
+    def needs(self, queue: Queue) -> bool:
+        """Return whether there may be moves to a queue that are not noted."""
+        return queue in self.open or (None in self.open and queue in self.queues)
 
 
 class MoveReceipt:
     """A moved message. Pass it to ``noted`` when the note is durable."""
 
-    __slots__ = ("_period",)
+    __slots__ = ("_period", "_queue")
 
-    def __init__(self, period: _Period) -> None:
+    def __init__(self, period: _Period, queue: Queue | None) -> None:
         self._period: _Period | None = period
+        self._queue = queue
+        period.open[queue] += 1
 
     def noted(self) -> None:
         """Once is enough."""
-        if self._period is not None:
-            self._period.open_moves -= 1
-            self._period = None
+        period, self._period = self._period, None
+        if period is not None:
+            period.open[self._queue] -= 1
+            if not period.open[self._queue]:
+                del period.open[self._queue]
 
 
 Moved = Callable[[MoveReceipt | Refusal], None]
@@ -123,8 +136,7 @@ class Mover(Generic[M]):
 
     def hold(self) -> MoveReceipt:
         """Keep the found floors until all moves before the restart are noted; see ``MoveReceipt``."""
-        self._before.open_moves += 1
-        return MoveReceipt(self._before)
+        return MoveReceipt(self._before, None)
 
     # ---- moving
 
@@ -135,10 +147,8 @@ class Mover(Generic[M]):
             if error is not None:
                 moved(StorageFailed(str(error)))
                 return
-            period = self._now
-            period.open_moves += 1
-            period.queues.add(queue)
-            receipt = MoveReceipt(period)
+            self._now.queues.add(queue)
+            receipt = MoveReceipt(self._now, queue)
 
             answered = False
 
@@ -172,6 +182,7 @@ class Mover(Generic[M]):
         self._waiting[queue] = [ready]
         self._durable.discard(queue)
         self._floors[queue] = end  # may be lower than an existing floor if the topic was recreated
+        self._ends.pop(queue, None)
 
         def written(error: Exception | None) -> None:
             if error is None:
@@ -187,17 +198,25 @@ class Mover(Generic[M]):
 
     def tick(self) -> None:
         """Raise the floors as far as moves are noted. Call this about once a second."""
-        if self._before.open_moves or not (self._floors or self._now.queues):
+        if not (self._floors or self._now.queues):
             return
+        is_open = bool(self._before.open)
         for queue in [each for each in self._floors if each not in self._waiting]:
-            if queue in self._ends:
+            if queue in self._ends and not is_open:
                 self._floors[queue] = max(self._floors[queue], self._ends[queue])
-            if queue not in self._now.queues and queue not in self._before.queues:
+            if self._is_idle(queue, is_open):
                 del self._floors[queue]
                 self._durable.discard(queue)
-        self._before, self._now = self._now, _Period()
-        self._ends = {queue: self._log.end(queue) for queue in self._floors}
+        if not is_open:
+            self._before, self._now = self._now, _Period()
+            self._ends = {queue: self._log.end(queue) for queue in self._floors}
         self._save(None)
+
+    def _is_idle(self, queue: Queue, is_open: bool) -> bool:
+        """Return whether a queue needs no floor."""
+        if is_open:
+            return not (self._before.needs(queue) or self._now.needs(queue))
+        return queue not in self._now.queues and queue not in self._before.queues
 
     def _save(self, saved: Callable[[Exception | None], None] | None) -> None:
         floors = json.dumps([[queue.topic, queue.number, floor] for queue, floor in self._floors.items()]).encode()

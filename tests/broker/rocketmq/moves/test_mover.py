@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from examples import in_one_test
 from metaq_broker.log.engine.outcomes import DiskFull, Refusal
 from metaq_broker.rocketmq.moves.log import Queue
@@ -96,6 +97,39 @@ def test_queues_that_get_nothing_more_lose_their_floors() -> None:
         moves.mover.tick()
     log.sync_all()
     assert log.disk.values[KEY] == b"[]"
+
+
+def test_a_move_that_is_not_noted_holds_up_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as of a message of a delay level whose next one waits for a closed queue, possibly for days."""
+    monkeypatch.setattr(f"{Mover.__module__}.QUEUES_MAX", 4)
+    log = MemoryLog(Disk())
+    moves = Moves(recovered(log))
+    moves.begin(1)
+    for number in range(2, 20):
+        moves.begin(number, Queue("retries", number))
+        log.sync_all()
+        moves.receipts[number].noted()
+        moves.mover.tick()
+    assert (moves.refused, len(moves.receipts)) == ([], 19)
+    moves.begin(20, BILLS)
+    log.sync_all()
+    mover = recovered(MemoryLog(log.crash(Random(1))))
+    assert [number for number in range(1, 21) if mover.was_moved(number)] == [1, 20]
+
+
+def test_a_floor_of_a_topic_made_anew_does_not_rise_to_the_former_end() -> None:
+    log = MemoryLog(Disk({ORDERS: [Message(str(number)) for number in range(5)]}))
+    moves = Moves(recovered(log))
+    moves.begin(1)
+    log.sync_all()
+    moves.receipts[1].noted()
+    moves.mover.tick()
+    log.disk.queues.clear()
+    moves.begin(2)
+    log.sync_all()
+    moves.mover.tick()
+    log.sync_all()
+    assert recovered(MemoryLog(log.disk)).was_moved(2)
 
 
 def test_floors_that_were_found_stay_while_they_are_kept() -> None:
