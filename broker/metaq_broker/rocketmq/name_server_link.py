@@ -21,10 +21,10 @@ from metaq.model import Address
 _LOG: Final = logging.getLogger(__name__)
 
 TOGETHER_S: Final = 0.05
-"""Pause before a registration of all topics that follows another one."""
+"""Shortest pause between two registrations of all topics."""
 
 SHARE: Final = 5
-"""Between two registrations of all topics pass so many times the time that one takes: it grows with the topics."""
+"""Shortest pause between two registrations of all topics, as a multiple of the time that a registration takes."""
 
 AGAIN_S: Final = 1.0
 """Pause before the next registration after one that failed; it doubles, up to the usual period."""
@@ -53,7 +53,7 @@ class NameServerLink:
         """Topics that have changed since the last successful registration."""
         self._needs_all = True
         self._doubts = 0
-        """How often the name server may have forgotten something."""
+        """How often the name server may have lost data."""
         self._changes, self._known = 0, NOTHING
         self._waiting: list[_Waiting] = []
         self._changed = asyncio.Event()

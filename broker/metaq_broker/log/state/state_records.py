@@ -125,10 +125,10 @@ def decode_state(path: object, content: bytes) -> StateContent:
         _apply(values, record)
         at = record.end
     if at < safe_size or count != records:
-        raise StateDamaged(path, at, "a record that was safely on the disk is broken or missing")
+        raise StateDamaged(path, at, "a durable record is broken or missing")
     witness = _durable_witness(file_number, content, at)
     if witness is not None:
-        raise StateDamaged(path, at, f"a record is broken, and the one at byte {witness} says that it was safe")
+        raise StateDamaged(path, at, f"a record is broken, and the one at byte {witness} says that it was durable")
     return StateContent(values, len(content) - at)
 
 

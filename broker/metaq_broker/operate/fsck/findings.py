@@ -95,7 +95,7 @@ class PartitionFindings:
             yield f"message ids or flags changed in [{span.start}, {span.end}); bodies are intact"
         for start, state in self.indexes.items():
             if state is IndexState.DAMAGED:
-                yield f"the index of the segment that starts at {start} is damaged, or of other bytes"
+                yield f"the index of the segment that starts at {start} is damaged, or belongs to other bytes"
         if self.renumbered is not None:
             cause = "it is unknown how many messages were before the oldest one"
             yield f"{cause}; the queue is renumbered from {self.renumbered} on, and its readers begin at its start"
@@ -130,7 +130,7 @@ class _FileOfRecords:
     def notes(self) -> Iterator[str]:
         """Yield one sentence for each note: a crash may leave a torn end, which the next start cuts."""
         if self.torn_bytes:
-            yield f"{self.torn_bytes} bytes at the end are no whole record"
+            yield f"{self.torn_bytes} bytes at the end are not a whole record"
 
 
 @dataclass(slots=True)

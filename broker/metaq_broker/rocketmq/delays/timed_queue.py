@@ -28,9 +28,9 @@ KEY: Final = "delay/timed"
 WAITING_MAX: Final = 1_000_000
 BATCH_BYTES: Final = 1 << 20
 PAUSE_MS: Final = 100
-"""After messages of which none could be delivered: the disk may be full."""
+"""Pause after a round in which no message could be delivered: the disk may be full."""
 READ_MESSAGES: Final = 256
-"""Read at a time after a restart: some milliseconds of the event loop."""
+"""Messages that are read at a time after a restart: this takes some milliseconds of the event loop."""
 
 
 class TimedQueue(Generic[M]):

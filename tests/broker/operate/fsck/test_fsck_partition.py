@@ -133,7 +133,7 @@ DAMAGE: list[tuple[Callable[[Path], None], str]] = [
     (broken_body, "1 message(s): the checksum in its header does not match its body"),
     (broken_body_in_the_tail, "1 message(s): the checksum in its header does not match its body"),
     (broken_index, "the index of the segment that starts at 0 is damaged"),
-    (index_of_others, "is damaged, or of other bytes"),
+    (index_of_others, "is damaged, or belongs to other bytes"),
     (broken_quarantine, "the quarantine file cannot be read"),
     (broken_incarnation, "the incarnation file cannot be read: its checksum does not match; readers that know"),
 ]

@@ -46,7 +46,7 @@ def test_a_sound_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "  rocketmq-state  ok  6 entries, " in capsys.readouterr().out
     path.write_bytes(before + b"torn")
     assert main(["fsck", "--data", str(tmp_path)]) == 0
-    assert "    4 bytes at the end are no whole record" in capsys.readouterr().out
+    assert "    4 bytes at the end are not a whole record" in capsys.readouterr().out
     assert path.read_bytes() == before + b"torn"
 
 
