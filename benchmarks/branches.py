@@ -30,7 +30,7 @@ from typing import Final
 from branch_figures import FIGURES
 from figures import Figure, Report, arguments
 
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BROKER: Final = "metaq_broker"

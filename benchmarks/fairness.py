@@ -34,7 +34,7 @@ from metaq.protocols.remoting.frames import encode as encode_frame
 from metaq.protocols.remoting.headers.sends import SendMessage
 from metaq.protocols.text.commands import Get, Put
 from metaq.protocols.text.encode import encode
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 LIMIT_MS: Final = 300.0
 LEAD_S: Final = 1.0

@@ -40,7 +40,7 @@ from stage import RunningBroker, running_zookeeper, started, until
 from metaq.backends.metaq.session import Session
 from metaq.discovery.stats import parse_figures
 from metaq.errors import MetaqError
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 SINGLE: Final = "a single broker"
 BARE: Final = "a bare server"

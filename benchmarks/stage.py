@@ -21,7 +21,7 @@ from machine import pages_given_back
 from pyspark.sql import SparkSession
 
 from metaq.model import Address
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 from peers.zookeeper import zookeeper_arguments
 
 DEADLINE_S = 60.0

@@ -20,7 +20,7 @@ from typing import Final
 
 import pyspark
 
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "metaq-bench"
 FETCH_DEADLINE_S: Final = 300

@@ -8,7 +8,8 @@ from typing import Final
 
 import pyspark
 
-from peers.jvm import JavaServer, free_port, fresh
+from metaq.testing.ports import free_port
+from peers.jvm import JavaServer, fresh
 
 ANSWER_S: Final = 1.0
 """A server may never answer a connection that it accepted during its start."""

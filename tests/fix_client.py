@@ -30,8 +30,8 @@ from metaq.net.pool import Pool
 from metaq.net.transport import Timeouts
 from metaq.protocols.text.commands import Command, GetOffset
 from metaq.testing.memory import MemoryBroker, MemoryTransport
+from metaq.testing.ports import free_port
 from metaq.testing.scripted import Disconnect, Expect, Say, ScriptedTransport, Step
-from peers.jvm import free_port
 
 ADDRESS = Address("127.0.0.1", 8123)
 TIMEOUTS = Timeouts(connect_s=5.0, request_s=10.0)

@@ -18,7 +18,8 @@ from metaq.discovery.stats import parse_figures
 from metaq.errors import MetaqError
 from metaq.model import Address
 from metaq.net.transport import Timeouts
-from peers.jvm import ends_with_us, free_port
+from metaq.testing.ports import free_port
+from peers.jvm import ends_with_us
 from peers.zookeeper import ZooKeeperServer
 
 PATIENCE_S: Final = 90.0

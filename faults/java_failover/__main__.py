@@ -21,7 +21,7 @@ from faults.console import count, report
 from faults.failover.members import Member, Pair, PairZooKeeper
 from faults.java_failover.clients import Clients, Program, metaq_program, rocketmq_program
 from faults.java_failover.rounds import Rounds
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 from peers.maven import Unavailable
 from peers.rocketmq.ask import ask
 from peers.rocketmq.jars import release

@@ -26,6 +26,7 @@ from metaq.errors import MetaqError
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK
 from metaq.testing.local_broker import LocalBroker
+from metaq.testing.ports import free_port
 
 if TYPE_CHECKING:
     from metaq.client.rocketmq.client import RocketMQ
@@ -71,13 +72,13 @@ class BrokerProcess(LocalBroker):
         self.folder: Final = folder
         self.log_file: Final = folder / "broker.log"
         self._partitions = partitions
-        self._address, self._rocketmq = Address("127.0.0.1", 0), Address("127.0.0.1", 0)
+        self._address, self._rocketmq = Address("127.0.0.1", free_port()), Address("127.0.0.1", free_port())
         self._process: subprocess.Popen[bytes] | None = None
         self._rocketmq_clients: list[RocketMQ] = []
 
     @property
     def address(self) -> Address:
-        """The broker's address; the port is 0 before the first start."""
+        """The broker's address; the port was free when this object was made."""
         return self._address
 
     @property

@@ -50,7 +50,7 @@ class MemoryServer(LocalBroker):
 
     @property
     def address(self) -> Address:
-        """The server's address; the port is 0 before the first start."""
+        """The server's address; the port was free when this object was made."""
         return Address(HOST, self._server.port)
 
     @property

@@ -37,6 +37,7 @@ from metaq.protocols.remoting.headers.routes import (
     GetBrokerClusterInfo,
     GetRouteInfoByTopic,
 )
+from metaq.testing.ports import free_port
 from metaq.testing.rocketmq_answers import BrokerAnswers, Endpoints, unsupported
 from metaq.testing.rocketmq_store import READ, WRITE, Store, Topic
 from metaq.testing.stream_server import HOST, StreamServer
@@ -304,7 +305,7 @@ class ScriptedCluster:
         """End a master or slave, and start it at another address."""
         server = self._brokers[name].servers[broker_id]
         self._run(server.stop())
-        server.port = 0
+        server.port = free_port()
         self._run(server.start())
 
     def stop_name_server(self, index: int = 0) -> None:

@@ -7,6 +7,8 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from metaq.testing.ports import free_port
+
 HOST: Final = "127.0.0.1"
 
 ACCEPT_ROUNDS: Final = 5
@@ -20,8 +22,8 @@ class StreamServer:
 
     def __init__(self, serve: Serve, tls: ssl.SSLContext | None = None) -> None:
         self._serve_one, self._tls = serve, tls
-        self.port = 0
-        """0 before the first start; it stays the same afterwards."""
+        self.port = free_port()
+        """It stays the same over restarts."""
         self._listener: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
@@ -34,7 +36,6 @@ class StreamServer:
         """Listen, unless it does already. Raises ``OSError``."""
         if self._listener is None:
             self._listener = await asyncio.start_server(self._serve, HOST, self.port, ssl=self._tls)
-            self.port = self._listener.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         """Close all connections; later ones are refused.

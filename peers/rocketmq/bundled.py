@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 from peers.rocketmq.ask import ask
 from peers.rocketmq.servers import GET_ROUTE, UPDATE_TOPIC
 

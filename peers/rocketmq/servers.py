@@ -20,7 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from peers.jvm import OPENED, SMALL, JavaServer, free_port, fresh
+from metaq.testing.ports import free_port
+from peers.jvm import OPENED, SMALL, JavaServer, fresh
 from peers.rocketmq.ask import Account, Answer, ask
 from peers.rocketmq.jars import Release
 

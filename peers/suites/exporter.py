@@ -16,7 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from peers.jvm import JavaServer, free_port, fresh
+from metaq.testing.ports import free_port
+from peers.jvm import JavaServer, fresh
 from peers.rocketmq.clients import client
 from peers.rocketmq.conversation import Conversation
 from peers.rocketmq.programs import QUICK

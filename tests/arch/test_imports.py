@@ -83,7 +83,7 @@ RULES = [
     *(forbidden("metaq/errors.py", f"metaq.{name}") for name in ("formats", "protocols", "net", "backends", *ABOVE)),
     forbidden("metaq/statuses.py", "metaq"),
     # time, network and ZooKeeper have one door each
-    forbidden("metaq", "socket", doors=("net/transport.py", "net/loopback.py", "net/duplex.py")),
+    forbidden("metaq", "socket", doors=("net/transport.py", "net/loopback.py", "net/duplex.py", "testing/ports.py")),
     forbidden("metaq", "time", doors=("net/clock.py",)),
     forbidden("metaq", "kazoo", doors=("discovery/zk_client.py",)),
     forbidden("metaq", "pytest", doors=("testing/pytest_plugin.py",)),

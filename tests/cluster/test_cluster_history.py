@@ -16,7 +16,7 @@ from kazoo.exceptions import ConnectionLoss, NoNodeError, SessionExpiredError
 
 from metaq.formats.checksum import crc32
 from metaq.model import Partition
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

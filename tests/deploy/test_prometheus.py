@@ -23,7 +23,7 @@ from http_server import serving
 from metaq_broker.operate.control.measures import DISK_FREE, METRICS
 
 from metaq import MetaQ
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 yaml = pytest.importorskip("yaml")
 

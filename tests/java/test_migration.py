@@ -19,7 +19,8 @@ from metaq.formats.checksum import checksum
 from metaq.formats.frames import walk
 from metaq.model import Address
 from metaq.protocols.text.commands import Result
-from peers.jvm import JavaServer, free_port
+from metaq.testing.ports import free_port
+from peers.jvm import JavaServer
 from peers.metaq.broker import STARTED, metaq_server
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from metaq import RocketMQ
 from metaq.errors import MetaqError
+from metaq.testing.ports import free_port
 from metaq_spark.diagnosis.diagnosis import diagnose
-from peers.jvm import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 

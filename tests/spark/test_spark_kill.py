@@ -13,7 +13,7 @@ from fix_broker import StartBroker, wait_until
 from fix_spark import Topic, spark_environment
 from pyspark.sql import SparkSession
 
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 

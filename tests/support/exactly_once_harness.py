@@ -18,6 +18,7 @@ from metaq.errors import TransactionError
 from metaq.formats.frames import walk
 from metaq.model import Address, Message, Partition, TopicPartition, Xid
 from metaq.net.transport import Timeouts
+from metaq.testing.ports import free_port
 from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.branches import BranchLimits
 from metaq_spark.backends.metaq.exactly_once.coordinator import Conversation, Coordinator
@@ -26,7 +27,6 @@ from metaq_spark.backends.metaq.exactly_once.task import TaskAttempt, Transactio
 from metaq_spark.backends.metaq.options import SinkOptions, parse_sink_options
 from metaq_spark.columns.blocks import EncodedBlock, of_block
 from metaq_spark.options.table import Use
-from peers.jvm import free_port
 
 TOPIC = "t"
 QUERY = "c0ffee00-0000-4000-8000-000000000001"

@@ -22,7 +22,7 @@ from metaq.backends.rocketmq.groups.group_requests import GroupRequests, Member
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.model import Address
 from metaq.net.remoting_client import RemotingClient
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 DEADLINE_S = 60.0
 

@@ -15,7 +15,7 @@ from fix_zookeeper import ZooKeeperRoot
 from metaq import MetaQ
 from metaq.errors import MetaqError
 from metaq.model import Address
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 SESSION_MS = 2000
 PACE_S = 0.002

@@ -11,7 +11,7 @@ from metaq.backends.metaq.session import Session
 from metaq.errors import BrokerError
 from metaq.model import Address, Message
 from metaq.net.transport import Timeouts
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 TIMEOUTS = Timeouts(5.0, 10.0)
 OTHERS = "others"

@@ -22,7 +22,7 @@ from replicated import SEGMENT_BYTES, segments
 from metaq.formats.frames import walk
 from metaq.model import Address
 from metaq.protocols.text.commands import Result
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -27,7 +27,7 @@ from metaq.client.rocketmq.async_client import AsyncRocketMQ
 from metaq.model import Address
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 NAMES = "brokerName=broker-a\nbrokerIP1=127.0.0.1\nmessageDelayLevel=1s\n"
 OWN_KEYS = ("copied-from", "state/count")

@@ -18,7 +18,7 @@ from test_replication_process import Load, ini, puts, stored
 
 from metaq.model import Address
 from metaq.protocols.text.commands import Result
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -21,7 +21,7 @@ from metaq.model import Address
 from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.bodies.registration import DataVersion, TopicConfigBody, TopicConfigs
 from metaq.protocols.remoting.command import RemotingCommand
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 HERE: Final = Address("127.0.0.1", 10911)
 THERE: Final = Address("127.0.0.1", 20911)

@@ -26,7 +26,7 @@ from metaq.protocols.remoting.headers.administration import (
     UpdateAndCreateSubscriptionGroup,
 )
 from metaq.protocols.remoting.headers.pulls import ViewMessageById
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -164,4 +164,4 @@ def test_the_producer_of_a_half_message_is_asked(story: Story) -> None:
     with story.rocketmq.transactional_producer("accounts", story.check, heartbeat_s=0.5) as transactions:
         transactions.start()
         wait_until(lambda: story.bodies("paid") == ["half", "whole"], "the half message to be committed")
-    assert story.asked == ["half"]
+    assert set(story.asked) == {"half"}, "a slow answer is asked for again"

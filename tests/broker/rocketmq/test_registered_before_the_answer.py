@@ -22,7 +22,7 @@ from metaq.model import Address
 from metaq.protocols.remoting.bodies.groups import ConsumerData, HeartbeatData, SubscriptionData
 from metaq.protocols.remoting.headers.clients import HeartBeat
 from metaq.protocols.remoting.headers.sends import ConsumerSendMsgBack
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 CREATED: Final = 20
 MANY: Final = 2000 if LONG else 400

@@ -22,7 +22,7 @@ from metaq.protocols.remoting.bodies.groups import (
     SubscriptionData,
 )
 from metaq.protocols.remoting.headers.clients import HeartBeat, LockBatchMq, UnlockBatchMq
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 pytestmark = pytest.mark.process
 

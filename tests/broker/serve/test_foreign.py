@@ -10,7 +10,7 @@ from local_servers import broker_thread
 from metaq_broker.serve.foreign import METAQ, ROCKETMQ, foreign_client
 
 from metaq.model import Address
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 TLS_HELLO = bytes.fromhex("16030100c8010000c40303")
 FRAME = bytes.fromhex("000000a80000005b7b22636f")

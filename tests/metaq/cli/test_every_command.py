@@ -32,7 +32,7 @@ from examples import spread
 from listeners import Listener
 
 from metaq.cli.main import main
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 SCHEMES = ["{}", "zk://{}/meta", "rocketmq://{}"]
 CLUSTERS = pytest.mark.parametrize("scheme", SCHEMES, ids=["metaq", "zk", "rocketmq"])

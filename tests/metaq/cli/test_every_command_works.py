@@ -22,7 +22,7 @@ from metaq.cli.completion import words_of
 from metaq.cli.main import main, whole_parser
 from metaq.client.rocketmq.records import RocketMessage
 from metaq.model import Message
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 BOTH = pytest.mark.parametrize("protocol", ["metaq", "rocketmq"])
 NO_OUTPUT = ("produce t -m x", "produce t {folder}/lines --json", "dlq resend g --all", "dlq discard g --all")

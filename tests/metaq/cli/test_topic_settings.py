@@ -14,9 +14,9 @@ from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.headers.administration import UpdateAndCreateTopic
 from metaq.protocols.remoting.headers.routes import DeleteTopicInNamesrv
 from metaq.testing.memory import MemoryBroker
+from metaq.testing.ports import free_port
 from metaq.testing.rocketmq_server import ScriptedCluster
 from metaq.testing.rocketmq_store import Topic
-from peers.jvm import free_port
 
 Run = Callable[..., tuple[int, str, str]]
 

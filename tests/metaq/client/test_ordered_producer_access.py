@@ -10,7 +10,7 @@ from fix_broker import DEADLINE_S, RunningBroker, StartBroker
 from fix_tls import Certificates, ini_text
 
 from metaq import MetaQ
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 pytestmark = pytest.mark.process
 

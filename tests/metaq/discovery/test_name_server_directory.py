@@ -33,8 +33,8 @@ from metaq.protocols.remoting.headers.routes import (
     GetRouteInfoByTopic,
 )
 from metaq.testing.manual_clock import ManualClock
+from metaq.testing.ports import free_port
 from metaq.testing.rocketmq_server import ScriptedCluster
-from peers.jvm import free_port
 
 TIMEOUTS = Timeouts(connect_s=2.0, request_s=2.0)
 A0, A1 = Partition("broker-a", 0), Partition("broker-a", 1)

@@ -27,7 +27,7 @@ from metaq.model import Address
 from metaq.net import identification
 from metaq.net.identification import HTTP, METAQ, ROCKETMQ, TLS, identify
 from metaq.net.tls import TlsSettings
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 Serve = Callable[[str], Address]
 

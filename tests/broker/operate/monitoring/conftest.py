@@ -10,7 +10,7 @@ import pytest
 from fix_broker import RunningBroker, write_ini
 from prometheus_client.parser import text_string_to_metric_families
 
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 
 @pytest.fixture

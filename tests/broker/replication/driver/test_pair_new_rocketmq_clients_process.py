@@ -23,10 +23,10 @@ from metaq.client.rocketmq.client import RocketMQ
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.errors import MasterMissing, TopicNotFound
 from metaq.net.transport import Timeouts
+from metaq.testing.ports import free_port
 from metaq_spark.backends.rocketmq.cluster import Cluster
 from metaq_spark.backends.rocketmq.options import parse_sink_options, parse_source_options
 from metaq_spark.options.table import Use
-from peers.jvm import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -25,7 +25,7 @@ from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.model import Address
 from metaq.protocols.remoting.headers.pulls import ViewMessageById
 from metaq.protocols.remoting.headers.routes import GetKVConfig, PutKVConfig, RegisterBroker, UnregisterBroker
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

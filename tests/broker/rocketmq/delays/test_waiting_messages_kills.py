@@ -14,7 +14,7 @@ from fix_broker import DEADLINE_S, RunningBroker, StartBroker, wait_until, write
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.records import read_records
 from metaq.protocols.remoting.headers.transactions import COMMIT
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 from peers.rocketmq.ask import Answer, ask
 
 pytestmark = pytest.mark.process

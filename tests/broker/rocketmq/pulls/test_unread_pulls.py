@@ -16,7 +16,7 @@ from metaq.model import Partition
 from metaq.protocols.remoting.command import request
 from metaq.protocols.remoting.frames import encode
 from metaq.protocols.remoting.headers.pulls import PullMessage
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 pytestmark = pytest.mark.process
 

@@ -31,8 +31,8 @@ from metaq.net.tls import Certificate
 from metaq.protocols.remoting.headers.administration import GetBrokerRuntimeInfo
 from metaq.testing.memory import MemoryBroker
 from metaq.testing.memory_server import MemoryServer
+from metaq.testing.ports import free_port
 from metaq.testing.rocketmq_server import ScriptedCluster
-from peers.jvm import free_port
 
 AT, OTHER = Address("127.0.0.1", 8123), Address("127.0.0.1", 8124)
 DAY_MS = 86_400_000

@@ -18,7 +18,7 @@ from metaq.errors import ConnectionFailed
 from metaq.model import Address, Partition, TopicPartition
 from metaq.testing.manual_clock import ManualClock
 from metaq.testing.memory_server import MemoryServer
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 FROZEN_S = 165.0
 LOOKS = 3

@@ -17,7 +17,7 @@ from metaq import RocketMQ
 from metaq.backends.rocketmq.pool import Credentials
 from metaq.errors import MetaqError, TlsRefused, WrongServer
 from metaq.net.tls import TlsSettings
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 ACCOUNTS = """\
 accounts:

@@ -24,6 +24,7 @@ from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketReceived
 from metaq.errors import ConnectionFailed
 from metaq.model import Address
+from metaq.testing.ports import free_port
 from metaq_spark.backends.metaq.exactly_once.coordinator import Conversation
 from metaq_spark.backends.rocketmq.connections import connections_of
 from metaq_spark.backends.rocketmq.exactly_once import BundledTransaction, to_frames
@@ -36,7 +37,6 @@ from metaq_spark.options.table import Use
 from metaq_spark.sink.backend import WriteTask
 from metaq_spark.sink.task import write_batches
 from metaq_spark.sink.writers import StreamWriter
-from peers.jvm import free_port
 
 TOPIC = "orders"
 SCHEMA = StructType(

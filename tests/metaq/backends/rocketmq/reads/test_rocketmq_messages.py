@@ -21,7 +21,7 @@ from metaq.client.rocketmq.records import RocketMessage
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.formats.rocketmq.records import Record
 from metaq.model import Address, Message, OffsetRange, Partition
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 COUNT = 600
 DAMAGED = 300

@@ -32,7 +32,7 @@ from metaq.client.sql_offsets import SqliteOffsets
 from metaq.errors import StoreFailed
 from metaq.model import Partition
 from metaq.testing.memory_server import MemoryServer
-from peers.jvm import free_port
+from metaq.testing.ports import free_port
 
 SAYS = "does not answer"
 
