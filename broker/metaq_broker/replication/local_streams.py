@@ -399,3 +399,7 @@ class LocalStreams:
         for other in self._others.values():
             other.fence(reason)
         self._commit.fence(reason)
+
+    def end(self, reason: str) -> None:
+        """Refuse messages that wait for ``confirm``: nobody calls it any more. The other streams are closed later."""
+        self._commit.fence(reason)

@@ -202,3 +202,6 @@ class PairStreams(Protocol):
 
     def fence(self, reason: str) -> None:
         """Refuse everything that waits for ``confirm``, now and from now on; nothing is acknowledged any more."""
+
+    def end(self, reason: str) -> None:
+        """Refuse messages that wait for ``confirm``, now and from now on, because the broker stops."""

@@ -162,6 +162,7 @@ class PairDriver:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._followed.stop()
+        self._parts.streams.end("the broker is stopping")
         await self._parts.store.close()
 
     # ---- events and actions

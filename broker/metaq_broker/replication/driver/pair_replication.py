@@ -80,12 +80,16 @@ class PairReplication:
         self._started.start()
 
     async def stop(self) -> None:
-        """Hand over to the other member, if this one is the master and the other one is in sync; then stop."""
+        """Hand over to the other member, if this one is the master and the other one is in sync; then stop.
+
+        If the other one does not answer, sessions end without an answer: nobody may confirm what waits.
+        """
         if self.driver is None:
             return
-        if self._serves and len(self.driver.member.in_sync) > 1:
-            await self.driver.hand_over()
+        if self._serves and len(self.driver.member.in_sync) > 1 and not await self.driver.hand_over():
+            self.end_leading("the broker is stopping")
         self._serves = False
+        self._settle_gate()
         await self.driver.stop()
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fix_broker import StartBroker, run_broker_command, wait_until
 from fix_zookeeper import ZooKeeperRoot
-from pair_processes import Load, PairProcess, PairProcesses
+from pair_processes import Load, PairProcess, PairProcesses, segment_bytes
 
 from metaq import MetaQ
 from metaq.model import Message, Xid
@@ -141,6 +141,28 @@ def test_a_stopped_master_hands_over(pair: PairProcesses) -> None:
         load.wait_for_more()
     assert load.errors == []
     assert set(load.acknowledged) <= set(stored(pair.brokers))
+
+
+def test_a_master_whose_slave_hangs_can_be_stopped(
+    tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker
+) -> None:
+    """Nobody confirms what it has stored, so nothing may wait for that."""
+    pair = PairProcesses(tmp_path, zookeeper, start_broker, answerTimeoutMs=10_000)  # longer than a hand-over takes
+    pair.start()
+    master = pair.master
+    slave = pair.other(master)
+    assert master.running is not None
+    client = master.running.client()
+    assert client.result(b"put t 0 1 0 1\r\nx")[0] == 200
+    slave.freeze()
+    try:
+        client.socket.sendall(b"put t 0 3 0 2\r\nyes")
+        wait_until(lambda: b"yes" in b"".join(segment_bytes(master.data).values()), "the message is stored")
+        master.stop()
+        assert client.socket.recv(1) == b""
+    finally:
+        slave.thaw()
+    pair.wait_master(slave)
 
 
 @pytest.fixture
