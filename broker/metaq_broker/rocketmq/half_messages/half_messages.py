@@ -97,7 +97,7 @@ class HalfMessages(Generic[M]):
         self.recovered = self._checked = False
         self._readable = True
         self._log, self._mover, self._state, self._wake = log, mover, state, wake
-        self._ledger = Ledger(read_positions(state.get(KEY)))
+        self._begin_at(read_positions(state.get(KEY)))
         self._hold: MoveReceipt | None = mover.hold()
         self._early: list[_Early] = []
         self._pending: list[_Pending] = []
@@ -111,9 +111,12 @@ class HalfMessages(Generic[M]):
     def __len__(self) -> int:
         return len(self._ledger)
 
+    def _begin_at(self, positions: RestartOrdinals) -> None:
+        self._ledger, self._read_from = Ledger(positions), positions
+
     def positions(self) -> RestartOrdinals:
         """Return the ordinals from which a restart would read half messages and notes."""
-        return self._ledger.positions()
+        return self._ledger.positions() if self.recovered else self._read_from
 
     @property
     def is_full(self) -> bool:
@@ -282,11 +285,11 @@ class HalfMessages(Generic[M]):
                 positions.half if half_first is None else half_first,
                 positions.notes if notes_first is None else notes_first,
             )
-            self._ledger = Ledger(positions)
+            self._begin_at(positions)
         if positions.half > half_end or positions.notes > notes_end:
             fields = {"positions": positions, "ends": (half_end, notes_end)}
             _LOG.warning("half messages: the positions are behind the ends of their topics", extra={"fields": fields})
-            self._ledger = Ledger(RestartOrdinals(min(positions.half, half_end), min(positions.notes, notes_end)))
+            self._begin_at(RestartOrdinals(min(positions.half, half_end), min(positions.notes, notes_end)))
         self._checked = True
         return True
 

@@ -6,8 +6,9 @@
      ▲                  │
      └──────────────────┘   the decision could not be stored
 
-Ordinals below ``first_open`` are ended. Ended ones above it are remembered with their notes, and so are the first notes
-about open ones: they determine ``positions``, from which a restart reads.
+Those that were added and are not open are ended. The first notes about ended ones behind the first open one are
+remembered, for blocks of ordinals, since one may stay open for days, and so are the first notes about open ones: they
+determine ``positions``, from which a restart reads.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 HALF_MESSAGES_MAX: Final = 100_000
+
+BLOCK: Final = 1024
+"""Ordinals of ended ones with one first note."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,10 +50,8 @@ class Ledger:
     def __init__(self, positions: RestartOrdinals) -> None:
         self.next_half, self.next_note = positions
         self._open: dict[int, Half] = {}
-        self._ended: dict[int, int] = {}
+        self._ended: dict[int, int] = {}  # block -> the first note about its ended ones
         self._early: dict[int, tuple[bool, int, int]] = {}
-        self._low = positions.half
-        self._first_ended: int | None = None  # the first note about one in ``_ended``
 
     def __len__(self) -> int:
         return len(self._open)
@@ -63,7 +65,7 @@ class Ledger:
 
     def is_ended(self, ordinal: int) -> bool:
         """Return whether a half message existed and is ended."""
-        return ordinal < self._low or ordinal in self._ended
+        return ordinal < self.next_half and ordinal not in self._open
 
     def add(self, half: Half) -> None:
         """Add a half message. Notes about it may be known already."""
@@ -93,19 +95,16 @@ class Ledger:
             half.first_note = note
 
     def _end(self, ordinal: int, note: int) -> None:
-        self._ended[ordinal] = note
-        self._first_ended = note if self._first_ended is None else min(self._first_ended, note)
+        self._ended[ordinal // BLOCK] = min(note, self._ended.get(ordinal // BLOCK, note))
 
     def positions(self) -> RestartOrdinals:
-        """Return the ordinals from which a restart must read."""
+        """Return the ordinals from which a restart must read; a little more than it must, of notes."""
         low = min(self._open, default=self.next_half)
-        if low > self._low:  # else none of the ended ones, of which there may be very many, can be forgotten
-            self._low = low
-            self._ended = {ordinal: note for ordinal, note in self._ended.items() if ordinal >= low}
-            self._first_ended = min(self._ended.values(), default=None)
+        kept_from = low // BLOCK if self._open else low // BLOCK + 1
+        for block in [each for each in self._ended if each < kept_from]:
+            del self._ended[block]
         first = [half.first_note for half in self._open.values() if half.first_note is not None]
-        ended = self.next_note if self._first_ended is None else self._first_ended
-        return RestartOrdinals(low, min([*first, ended, self.next_note]))
+        return RestartOrdinals(low, min([*first, *self._ended.values(), self.next_note]))
 
     def to_ask(self, now_ms: int, patience_ms: int) -> list[Half]:
         """Return the open half messages that have waited long enough, and are not being decided."""

@@ -21,6 +21,7 @@ from metaq_broker.rocketmq.half_messages.half_log import (
 )
 from metaq_broker.rocketmq.half_messages.half_messages import RETRY_MS, AskPolicy, HalfMessages
 from metaq_broker.rocketmq.moves.log import Queue
+from metaq_broker.rocketmq.moves.mover import Mover
 from waiting_topics import NOW, ORDERS, Disk, MemoryLog, Message, MovingBroker
 
 HALF, NOTES, GIVEN_UP = Queue("half", 0), Queue("notes", 0), Queue("given-up", 0)
@@ -373,3 +374,22 @@ def test_a_clock_that_jumps_neither_forgets_nor_gives_up(jump_ms: int) -> None:
     broker.decide(ordinal)
     broker.run(NOW + jump_ms + 2 * POLICY.interval_ms)
     assert broker.delivered() == ["a"]
+
+
+def test_what_a_restart_reads_is_needed_until_all_is_read() -> None:
+    """Retention asks meanwhile. Without their notes, messages that are ended would be asked about, and doubled."""
+    halves = [Message(f"g:{number}", target=ORDERS) for number in range(3)]
+    log = MemoryLog(Disk({HALF: halves, NOTES: [Message("d1"), Message("d2")]}))
+    mover = Mover[Message](log, log)
+    half_messages = HalfMessages(Halves(log), mover, log, lambda: None, POLICY)
+    rounds = 0
+    while not half_messages.recovered:
+        assert half_messages.positions() == (0, 0)
+        half_messages.run(NOW)
+        rounds += 1
+    assert rounds > 2
+    assert half_messages.positions() == (0, 0), "the first one is open"
+    half_messages.decide(0, 1, "g", False, lambda outcome: None)
+    half_messages.run(NOW)
+    log.sync_all()
+    assert half_messages.positions() == (3, 3)

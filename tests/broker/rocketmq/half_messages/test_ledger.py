@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from metaq_broker.rocketmq.half_messages.ledger import Half, Ledger, RestartOrdinals
+import pytest
+from metaq_broker.rocketmq.half_messages import ledger as ledger_module
+from metaq_broker.rocketmq.half_messages.ledger import BLOCK, Half, Ledger, RestartOrdinals
+
+
+@pytest.fixture(autouse=True)
+def _blocks_of_one(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if "blocks" not in request.node.name:
+        monkeypatch.setattr(ledger_module, "BLOCK", 1)
 
 
 def half(ordinal: int, stored_ms: int = 0, patience_ms: int | None = None) -> Half:
@@ -56,6 +64,22 @@ def test_the_first_notes_are_forgotten_with_their_messages() -> None:
     open_ones.add(half(5))
     open_ones.noted(5, 4, ended=True)
     assert open_ones.positions() == (4, 4)
+
+
+def test_ended_ones_are_remembered_in_blocks() -> None:
+    """One that stays open for days would else keep millions of others in memory."""
+    open_ones = ledger(*range(3 * BLOCK))
+    for ordinal in range(3 * BLOCK):
+        if ordinal not in (5, BLOCK + 5):
+            open_ones.noted(ordinal, ordinal, ended=True)
+    assert open_ones.positions() == (5, 0)
+    assert open_ones.is_ended(BLOCK)
+    assert not open_ones.is_ended(BLOCK + 5)
+    assert not open_ones.is_ended(3 * BLOCK)
+    open_ones.noted(5, 3 * BLOCK, ended=True)
+    assert open_ones.positions() == (BLOCK + 5, BLOCK), "the first notes about those of the block"
+    open_ones.noted(BLOCK + 5, 3 * BLOCK + 1, ended=True)
+    assert open_ones.positions() == (3 * BLOCK, 3 * BLOCK + 2)
 
 
 def test_notes_that_are_read_before_their_messages() -> None:
