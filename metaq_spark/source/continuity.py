@@ -3,7 +3,8 @@
 An offset alone does not identify the log. A broker that was restored from an older copy of its data has the same
 incarnations, and when it has grown to the offset again, messages stored since the copy would never be read. So the end
 of each micro-batch also contains the message before each offset (``Progress.last``), as far as brokers report it. That
-message is compared when a run begins, and after each new connection: without one no broker was restarted.
+message is compared when a run begins, and after each new connection: without one no broker was restarted. Where a
+partition ends before the offset, or is not listed, it is compared when it has grown there.
 
 If it differs, messages are lost: messages stored since the copy have not been read. They were stored later than the
 last message read, so a query that may continue does so at the first message stored later; if brokers store no times, at
@@ -13,7 +14,7 @@ the start of the partition.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
@@ -36,6 +37,8 @@ class Continuity:
         self._source, self._report_loss = source, report_loss
         self._compared_at = _NEVER
         """How many connections there were when the messages were compared last."""
+        self._beyond: Collection[TopicPartition] = ()
+        """Partitions that ended before the offset then, or were not listed."""
 
     def resumed(self, known: Progress, available: AvailableRanges) -> dict[TopicPartition, int]:
         """Return where to continue in partitions that were restored from an older copy; nearly always empty.
@@ -44,15 +47,20 @@ class Continuity:
             DataLoss: There is such a partition, and the query must not continue.
             MetaqError: A broker refused. One that is away is asked when it is back.
         """
-        if self._source.cluster.connections == self._compared_at:
+        again = self._source.cluster.connections != self._compared_at
+        wanted = known.last.keys() if again else known.last.keys() & self._beyond
+        reached = {at for at in wanted if at in available and known.offsets[at] <= available[at].offsets.end}
+        if not (reached or again):
             return {}
-        differing = self._differing(known, available)
+        differing = self._differing(known, available, reached)
         if differing is None:
             return {}
         for where in sorted(differing):
             self._report(where, known)
         behind = self._behind_last(known, differing)
-        self._compared_at = self._source.cluster.connections
+        self._beyond = wanted - reached
+        if again:
+            self._compared_at = self._source.cluster.connections
         return {where: behind.get(where, available[where].offsets.start) for where in differing}
 
     def require_planned(self, end: Progress, available: AvailableRanges) -> None:
@@ -61,7 +69,7 @@ class Continuity:
         Raises:
             DataLoss, MetaqError: As ``resumed``. The planned batch is read unchanged, if the query may continue.
         """
-        for where in sorted(self._differing(end, available) or ()):
+        for where in sorted(self._differing(end, available, end.last.keys()) or ()):
             self._report(where, end)
 
     def noted(self, known: Progress, end: Progress, available: AvailableRanges) -> Progress:
@@ -93,11 +101,13 @@ class Continuity:
             last = {}
         return replace(end, offsets=offsets, last=kept | last)
 
-    def _differing(self, known: Progress, available: AvailableRanges) -> set[TopicPartition] | None:
-        """Return the partitions whose last message differs; ``None`` if a broker is away."""
+    def _differing(
+        self, known: Progress, available: AvailableRanges, wanted: Collection[TopicPartition]
+    ) -> set[TopicPartition] | None:
+        """Return the ``wanted`` partitions whose last message differs; ``None`` if a broker is away."""
         asked = {
-            where: (known.offsets[where], message)
-            for where, message in known.last.items()
+            where: (known.offsets[where], known.last[where])
+            for where in wanted
             if where in available
             and available[where].offsets.start < known.offsets[where] <= available[where].offsets.end
             and available[where].incarnation == known.incarnations.get(where)

@@ -152,6 +152,29 @@ def test_a_query_that_runs_notices_it_by_its_new_connection(story: Story) -> Non
         story.harness.micro_batch(reader, position)
 
 
+def test_a_partition_that_grows_past_the_offset_while_it_is_waited_for(story: Story) -> None:
+    position, _ = story.run()
+    story.put_back(b"n0")
+    reader = story.stream()
+    assert story.harness.micro_batch(reader, position) == (position, [])
+    story.put(b"n1", b"n2", b"n3")
+    with pytest.raises(DataLoss, match="is not the one that was read"):
+        story.harness.micro_batch(reader, position)
+
+
+def test_a_java_brokers_partition_that_comes_back_with_other_messages() -> None:
+    story = JavaStory()
+    position, _ = story.run()
+    story.copy = {}
+    story.put_back()
+    del story.harness.brokers[0].partitions["orders", 0]
+    reader = story.stream()
+    assert story.harness.micro_batch(reader, position) == (position, [])
+    story.put(*NEW, *NEW)
+    with pytest.raises(DataLoss, match="is not the one that was read"):
+        story.harness.micro_batch(reader, position)
+
+
 def test_a_batch_that_was_planned_is_not_read_from_another_log(story: Story) -> None:
     reader = story.stream(startingOffsets="earliest")
     start = reader.initialOffset()
