@@ -52,6 +52,9 @@ ENTRIES_MAX: Final = 1024
 READ_BYTES: Final = 256 << 10
 """Limit on bytes of messages that are read at once for entries."""
 
+ENTRIES_BYTES_MAX: Final = 16 << 20
+"""Approximate limit on bytes of messages that are read for one response."""
+
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
@@ -192,7 +195,8 @@ class InspectionRequests:
         return data, "null"
 
     def _entries(self, topic: str, queue: int, offset: int, count: int) -> Iterator[QueueEntry]:
-        while count > 0:
+        left_bytes = ENTRIES_BYTES_MAX
+        while count > 0 and left_bytes > 0:
             found = self._store.read(topic, queue, offset, min(count, 64), READ_BYTES)
             if not isinstance(found, ReadRecords) or not found.records:
                 return
@@ -203,7 +207,7 @@ class InspectionRequests:
                     physic_size=record.size,
                     tags_code=tag_hash(tag) if tag else 0,
                 )
-            offset, count = found.next_offset, count - found.messages
+            offset, count, left_bytes = found.next_offset, count - found.messages, left_bytes - len(found.records)
 
     # ---- removing
 

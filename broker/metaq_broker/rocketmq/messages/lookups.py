@@ -142,6 +142,7 @@ class LookupRequests:
         for entry in entries:
             if len(found) >= count:
                 break
+            await asyncio.sleep(0)  # others are served between two messages, which may be large, and all in vain
             record = self._store.find(entry.place)
             if isinstance(record, Refusal) or not _has_key(record, asked):
                 continue

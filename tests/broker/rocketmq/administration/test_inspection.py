@@ -86,6 +86,10 @@ def test_entries_of_a_queue(broker: str) -> None:
     assert entries(MESSAGES, 10)["queueData"] == entries(0, 0)["queueData"] == []
     assert entries(0, 1, consumerGroup="g")["subscriptionData"]["topic"] == "orders"
     assert entries(0, 1, consumerGroup="nobody")["filterData"] == "nobody@orders is not online!"
+    with RocketMQ(broker) as mq:
+        for _ in range(6):
+            mq.producer().send("orders", bytes(4 << 20), partition=QUEUE)
+    assert len(entries(MESSAGES, 6)["queueData"]) == 4, "no more than 16 MiB are read"
     refused = ask(broker, 321, {"topic": "orders", "queueId": 9, "index": 0, "count": 1})
     assert (refused.code, refused.remark) == (1, "9@orders is not exist!")
 

@@ -106,6 +106,26 @@ def test_by_key_and_by_unique_key(tmp_path: Path) -> None:
     look_up(tmp_path, test)
 
 
+def test_others_are_served_between_messages_that_are_looked_at_in_vain(tmp_path: Path) -> None:
+    async def test(lookups: Lookups) -> None:
+        for _ in range(20):
+            await lookups.broker.stored(bytes(100), {"KEYS": "k"})
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        served = asyncio.create_task(other())
+        assert await lookups.found("k", unique=True) == []
+        served.cancel()
+        assert turns >= 20
+
+    look_up(tmp_path, test)
+
+
 def test_limits_of_number_and_time(tmp_path: Path) -> None:
     async def test(lookups: Lookups) -> None:
         for number in range(MESSAGES_MAX + 6):
