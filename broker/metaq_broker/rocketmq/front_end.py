@@ -14,13 +14,14 @@ import logging
 import socket
 import ssl
 from collections.abc import Iterator, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from metaq.errors import MetaqError
 from metaq.model import Address
+from metaq_broker.log.files.errors import StateFull
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.partitions.losses import FOLDER
 from metaq_broker.log.state.state_mark import StateMark
@@ -280,6 +281,8 @@ class FrontEnd:
         if self.server is not None:
             self.server.groups.offsets.correct(lambda *at: 0 if at[:2] == (topic, partition) else at[2])
             self.server.held.wake(topic, partition)
+            with suppress(StateFull):  # then they stay known, and lead nowhere
+                self.server.store.numbers.forget(topic, partition)
 
     def needed_from(self, topic: str, partition: int) -> int | None:
         """Return from which offset on messages that wait are needed still, ``None`` where none wait."""

@@ -10,7 +10,8 @@ has key ``partition-number/NUMBER``, value ``incarnation (or -) / stretch / queu
 durable, so that after a crash no other stretch gets it. A number is never reused, even if the table is replaced by an
 older copy (``StateMark``): a recreated partition has another incarnation, and gets new numbers. A promoted slave may
 not know its master's last numbers: it skips ``LEFT_OUT``. This is recorded in the mark, and for its own slaves, which
-copy only the table, under the key ``partition-number-floor``.
+copy only the table, under the key ``partition-number-floor``, and so is the next number when those of a deleted
+partition are forgotten.
 
 Source: docs/log-format.md, "Physical offsets".
 """
@@ -43,6 +44,8 @@ class NumberTable(Protocol):
         """Return keys and values."""
 
     def put(self, key: str, value: bytes, on_durable: Callable[[Exception | None], None] | None = None) -> None: ...
+
+    def delete(self, key: str) -> None: ...
 
 
 class Reserved(Protocol):
@@ -126,6 +129,16 @@ class PartitionNumbers:
         if stretch is None:
             return None
         return stretch, stretch.number * STRETCH_BYTES + physical_offset % STRETCH_BYTES
+
+    def forget(self, topic: str, queue: int) -> None:
+        """Forget the numbers of a partition that was deleted: its offsets lead nowhere. They are not used again."""
+        at = 0
+        while (number := self._numbers.get((topic, queue, at))) is not None and number not in self._waiting:
+            if at == 0:
+                self._state.put(FLOOR_KEY, str(self._next).encode())
+            del self._numbers[topic, queue, at], self._stretches[number]
+            self._state.delete(f"{KEY_PREFIX}{number}")
+            at += 1
 
     def _assign(self, log: PartitionLog, stretch_number: int, then: OnNumber) -> None:
         number = self._next

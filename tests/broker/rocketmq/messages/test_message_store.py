@@ -177,6 +177,29 @@ def test_numbers_last_over_restarts_and_are_not_given_twice(tmp_path: Path) -> N
     play(tmp_path, after)
 
 
+def test_the_numbers_of_a_deleted_partition_are_forgotten_and_not_given_again(tmp_path: Path) -> None:
+    """Where topics come and go for years, the table would be full of them, and no new queue could be written."""
+    known: list[int] = []
+
+    async def before(opened: Opened) -> None:
+        numbers = opened.store.numbers
+        known.extend((await opened.send(b"one")).physical_offsets)
+        for _ in range(3):
+            known.extend((await opened.send(b"two", queue=1)).physical_offsets)
+            numbers.forget("t", 1)
+        numbers.forget("t", 2)
+        assert [key for key, _ in opened.state.items("partition-number/")] == ["partition-number/1"]
+
+    async def after(opened: Opened) -> None:
+        known.extend((await opened.send(b"three", queue=2)).physical_offsets)
+        assert [offset >> 40 for offset in known] == [1, 2, 3, 4, 5]
+        found = [opened.store.find(each) for each in known]
+        assert [each.body for each in found if isinstance(each, Record)] == [b"one", b"three"]
+
+    play(tmp_path, before)
+    play(tmp_path, after)
+
+
 def test_a_partition_that_only_metaq_knows_is_numbered_before_it_is_read(tmp_path: Path) -> None:
     async def scenario(opened: Opened) -> None:
         await opened.put(b"from MetaQ", "tea")
