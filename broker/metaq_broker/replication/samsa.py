@@ -225,7 +225,7 @@ class SyncMaster:
     def _named(self, log: PartitionLog) -> Iterator[None]:
         try:
             yield
-        except CopyRefused as refused:
+        except (CopyRefused, OSError) as refused:
             raise OutOfSync(f"partition {log.directory.name}: {refused}") from refused
 
     async def _stay_in_sync(self) -> None:
@@ -257,7 +257,7 @@ class SyncMaster:
             with self._named(log):
                 partition_sender = await self._sender(self._peer, log, job)
                 await partition_sender.send_missing(job)
-        except MetaqError as error:
+        except Exception as error:  # a defect, too: what waits for this must hear of it
             self._in_sync = False
             if not self._broken.done():
                 self._broken.set_exception(error)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from metaq_broker import app
 from metaq_broker.app import Broker
+from metaq_broker.log.files.files import Files
 from replicated import (
     bodies,
     client,
@@ -67,6 +71,36 @@ async def test_acknowledged_puts_blocks_and_transactions_are_on_both(tmp_path: P
         assert len(await read_all(reader, "tx")) == 20 + len(b"in a transaction")
         await until_same(tmp_path / "m", tmp_path / "s")
         assert (await put(reader, b"x"))[0] == 403
+
+
+class UnreadableDisk(Files):
+    """A disk whose segments cannot be read while it ``is_broken``."""
+
+    is_broken = False
+
+    def pread(self, fd: int, count: int, position: int) -> bytes:
+        if self.is_broken and ".meta" in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().pread(fd, count, position)
+
+
+@in_loop
+async def test_a_master_that_cannot_read_what_it_sends_is_out_of_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(configured(tmp_path / "s", role=GREGOR)) as slave:
+        disk = UnreadableDisk()
+        monkeypatch.setattr(app, "Files", lambda: disk)
+        async with running(configured(tmp_path / "m", role=samsa(slave))) as master, client(master) as producer:
+            await until_in_sync(master)
+            assert (await put(producer, b"one"))[0] == 200
+            disk.is_broken = True
+            code, text = await put(producer, b"two")
+            assert (code, "Slave is disconnected partition t-0: [Errno 5]" in text) == (500, True), text
+            disk.is_broken = False
+            await until_in_sync(master)
+            assert (await put(producer, b"three"))[0] == 200
+    assert segments(tmp_path / "m") == segments(tmp_path / "s")
 
 
 @in_loop
