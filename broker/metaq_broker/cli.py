@@ -127,13 +127,13 @@ def _with_port(config: BrokerConfig, port: int) -> BrokerConfig:
 
 def _port(text: str) -> int:
     if not text.isdecimal() or not 0 <= int(text) <= 65535:
-        raise argparse.ArgumentTypeError(f"port {text!r}: allowed is 0..65535")
+        raise argparse.ArgumentTypeError(f"port {text!r}: expected 0..65535")
     return int(text)
 
 
 def _partitions(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 1000:
-        raise argparse.ArgumentTypeError(f"partitions {text!r}: allowed is 1..1000")
+        raise argparse.ArgumentTypeError(f"partitions {text!r}: expected 1..1000")
     return int(text)
 
 

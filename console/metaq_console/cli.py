@@ -127,7 +127,7 @@ def _token(file: str | None) -> str | None:
 
 def _port(text: str) -> int:
     if not text.isdecimal() or not 0 <= int(text) <= 65535:
-        raise argparse.ArgumentTypeError(f"port {text!r}: allowed is 0..65535")
+        raise argparse.ArgumentTypeError(f"port {text!r}: expected 0..65535")
     return int(text)
 
 

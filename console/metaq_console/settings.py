@@ -49,9 +49,9 @@ class ConsoleSettings:
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
-            raise SettingsError(f"port {self.port}: allowed is 0..65535")
+            raise SettingsError(f"port {self.port}: expected 0..65535")
         if self.token is not None and len(self.token) < TOKEN_CHARS_MIN:
-            raise SettingsError(f"token of {len(self.token)} characters: allowed are {TOKEN_CHARS_MIN} or more")
+            raise SettingsError(f"token of {len(self.token)} characters: expected {TOKEN_CHARS_MIN} or more")
         if self.token is None and not is_loopback(self.host):
             raise SettingsError(
                 f"host {self.host!r}: other machines reach it, so a token is required; give one, or 127.0.0.1"
@@ -62,11 +62,11 @@ class ConsoleSettings:
             try:
                 ipaddress.ip_network(proxy)
             except ValueError:
-                allowed = "allowed is an address, or a network such as 10.0.0.0/8"
+                allowed = "expected an address, or a network such as 10.0.0.0/8"
                 raise SettingsError(f"proxy {proxy!r}: {allowed}") from None
         for name, value in (("question", self.question_s), ("sample", self.sample_s)):
             if not 0.1 <= value <= 3600:
-                raise SettingsError(f"{name} {value:g} s: allowed is 0.1..3600")
+                raise SettingsError(f"{name} {value:g} s: expected 0.1..3600")
 
     @property
     def client_profile(self) -> Profile:

@@ -55,7 +55,7 @@ def _object(line: bytes) -> dict[str, object]:
     if not isinstance(found, dict):
         raise ValueError(f"it is no JSON object: {line[:40].decode(errors='replace')}")
     if unknown := found.keys() - FIELDS:
-        raise ValueError(f"unknown field {min(unknown)!r}; allowed are {', '.join(_SENT)}")
+        raise ValueError(f"unknown field {min(unknown)!r}; expected {', '.join(_SENT)}")
     return found
 
 

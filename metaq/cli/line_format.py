@@ -75,7 +75,7 @@ def _pattern(text: str) -> bytes:
             seen += percent
             parts.append(b"(?P<%s>.*?)" % percent.encode())
         else:
-            raise ValueError(rf"--format {text}: {match[0]!r}; allowed are %k, %a and %v, each once, %%, \t, \0 and \\")
+            raise ValueError(rf"--format {text}: {match[0]!r}; expected %k, %a and %v, each once, %%, \t, \0 and \\")
     if "v" not in seen:
         raise ValueError(f"--format {text}: expected %v in it, the value")
     return b"".join(parts)

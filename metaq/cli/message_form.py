@@ -72,7 +72,7 @@ def compile_format(text: str) -> Write:
             parts.append(ESCAPES[escape])
         else:
             allowed = ", ".join(f"%{letter}" for letter in _FIELDS)
-            raise ValueError(rf"--format: {match[0]!r} is unknown; allowed are {allowed}, \n, \t, \0 and \\")
+            raise ValueError(rf"--format: {match[0]!r} is unknown; expected {allowed}, \n, \t, \0 and \\")
     if text == DEFAULT_FORMAT:  # the usual format, in a third of the time
         return lambda message: message.data + b"\n"
     return lambda message: b"".join(part if isinstance(part, bytes) else part(message) for part in parts)

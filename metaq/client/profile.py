@@ -191,7 +191,7 @@ def _section(name: str) -> dict[str, str]:
         raise ProfileError(f"profile {name!r}: {path} has no such section; it has {known}")
     keys = dict(parser.items(name))
     if unknown := sorted(set(keys) - set(_KEYS)):
-        raise ProfileError(f"profile {name!r}: {path}: unknown key {unknown[0]!r}; allowed are {', '.join(_KEYS)}")
+        raise ProfileError(f"profile {name!r}: {path}: unknown key {unknown[0]!r}; expected {', '.join(_KEYS)}")
     return keys
 
 

@@ -49,5 +49,5 @@ class Relay:
             return next(iter(brokers.values()))
         if broker is None or broker not in brokers:
             named = "no broker is named" if broker is None else f"there is no broker {broker}"
-            raise ValueError(f"{named}; allowed are {', '.join(map(str, sorted(brokers))) or 'none'}")
+            raise ValueError(f"{named}; expected {', '.join(map(str, sorted(brokers))) or 'none'}")
         return brokers[broker]

@@ -145,7 +145,7 @@ def span(raw: str) -> tuple[int, int]:
     first, dash, last = raw.partition("-")
     found = version(first), version(last if dash else first)
     if found[0] > found[1]:
-        raise ValueError("the first batch is behind the last one; allowed is FIRST-LAST")
+        raise ValueError("the first batch is behind the last one; expected FIRST-LAST")
     return found
 
 

@@ -82,7 +82,7 @@ def test_the_ini_is_what_the_broker_shows(ini: Path, start_broker: StartBroker) 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("brokerId=1", "brokerId=x"), "server.ini [system] brokerId: value 'x'; allowed is a whole number"),
+        (("brokerId=1", "brokerId=x"), "server.ini [system] brokerId: value 'x'; expected a whole number"),
         (("brokerId=1\n", ""), "server.ini [system] brokerId: is required and has no value"),
         (("serverPort", "serverport"), "[system] serverport: unknown key; the nearest valid key is serverPort"),
         (("[topic=orders]", ""), "no topic is configured"),
@@ -102,8 +102,8 @@ def test_a_wrong_configuration_opens_nothing(change: tuple[str, str], message: s
     [
         ([], "COMMAND"),
         (["start"], "-f/--file"),
-        (["dev", "--port", "70000"], "port '70000': allowed is 0..65535"),
-        (["dev", "--partitions", "0"], "partitions '0': allowed is 1..1000"),
+        (["dev", "--port", "70000"], "port '70000': expected 0..65535"),
+        (["dev", "--partitions", "0"], "partitions '0': expected 1..1000"),
         (["dev", "--log-level", "loud"], "invalid choice: 'loud'"),
         (["start", "-f", "/nowhere/server.ini"], "/nowhere/server.ini: cannot be read: No such file or directory"),
     ],

@@ -12,15 +12,15 @@ from metaq_console.settings import ConsoleSettings, SettingsError
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"port": 70000}, "port 70000: allowed is 0..65535"),
-        ({"token": "short"}, "token of 5 characters: allowed are 16 or more"),
+        ({"port": 70000}, "port 70000: expected 0..65535"),
+        ({"token": "short"}, "token of 5 characters: expected 16 or more"),
         (
             {"host": "0.0.0.0"},
             "host '0.0.0.0': other machines reach it, so a token is required; give one, or 127.0.0.1",
         ),
         ({"tls_key_file": "key.pem"}, "a TLS key without a certificate: give both, or neither"),
-        ({"proxies": ("proxy",)}, "proxy 'proxy': allowed is an address, or a network such as 10.0.0.0/8"),
-        ({"question_s": 0.0}, "question 0 s: allowed is 0.1..3600"),
+        ({"proxies": ("proxy",)}, "proxy 'proxy': expected an address, or a network such as 10.0.0.0/8"),
+        ({"question_s": 0.0}, "question 0 s: expected 0.1..3600"),
     ],
 )
 def test_wrong_settings(values: dict[str, object], sentence: str) -> None:

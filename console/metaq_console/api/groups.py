@@ -44,7 +44,7 @@ class ResetBody:
 
     def __post_init__(self) -> None:
         if sum(one is not None for one in (self.to, self.time_ms, self.offset)) != 1:
-            raise ValueError("to, time_ms and offset: allowed is exactly one of them")
+            raise ValueError("to, time_ms and offset: expected exactly one of them")
         if self.offset is not None and (self.partitions is None or len(self.partitions) != 1):
             raise ValueError("offset: needs partitions with exactly one partition")
 

@@ -70,7 +70,7 @@ class MessageBody:
 
     def _data(self, where: str) -> bytes:
         if self.value is not None and self.value_base64 is not None:
-            raise RequestFailed(409, "contradiction", f"{where}: value and value_base64 are both there; allowed is one")
+            raise RequestFailed(409, "contradiction", f"{where}: value and value_base64 are both there; expected one")
         if self.value_base64 is None:
             return (self.value or "").encode()
         try:

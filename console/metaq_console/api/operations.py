@@ -204,7 +204,7 @@ async def _body(operation: ApiOperation, request: Request) -> object:
         return None
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise RequestFailed(415, "wrong_content_type", f"Content-Type {kind[:80]!r}: allowed is application/json")
+        raise RequestFailed(415, "wrong_content_type", f"Content-Type {kind[:80]!r}: expected application/json")
     try:
         given = json.loads(await request.body(), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

@@ -270,7 +270,7 @@ def _read_object(kind: Any, value: object, where: str) -> object:
 def wrong(where: str, value: object, allowed: str) -> RequestFailed:
     """Return the failure for a value that has a wrong form."""
     shown = repr(value) if isinstance(value, str | int | float | bool | None) else type(value).__name__
-    return RequestFailed(400, "invalid_value", f"{where}: {shown[:80]}; allowed is {allowed}")
+    return RequestFailed(400, "invalid_value", f"{where}: {shown[:80]}; expected {allowed}")
 
 
 def to_json(value: Any) -> Any:

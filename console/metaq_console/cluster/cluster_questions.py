@@ -109,7 +109,7 @@ class ClusterQuestions:
             raise RequestFailed(
                 409,
                 "not_supported_by_cluster",
-                f"sort={sort}: RocketMQ has no question about all topics; allowed is topic",
+                f"sort={sort}: RocketMQ has no question about all topics; expected sort=topic",
             )
         names = [name for name in await self.topic_names() if text in name]
         if descending:
@@ -321,9 +321,9 @@ def _cancel(scans: Collection[Scan]) -> None:
 
 def _check_page(start: int, count: int) -> None:
     if start < 0:
-        raise RequestFailed(400, "invalid_value", f"start={start}: allowed is 0 or more")
+        raise RequestFailed(400, "invalid_value", f"start={start}: expected 0 or more")
     if not 1 <= count <= COUNT_MAX:
-        raise RequestFailed(400, "invalid_value", f"count={count}: allowed is 1..{COUNT_MAX}")
+        raise RequestFailed(400, "invalid_value", f"count={count}: expected 1..{COUNT_MAX}")
 
 
 def _sort_key(value: str | float | None) -> tuple[bool, str | float]:

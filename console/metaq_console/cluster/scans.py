@@ -75,9 +75,9 @@ class ScanRequest:
             ("seconds", self.seconds, SECONDS_MAX),
         ):
             if not 0 < value <= most:
-                raise ValueError(f"{name}={value}: allowed is 1..{most:g}")
+                raise ValueError(f"{name}={value}: expected 1..{most:g}")
         if self.since_ms is not None and self.until_ms is not None and self.until_ms < self.since_ms:
-            raise ValueError(f"until_ms={self.until_ms}: allowed is at least since_ms ({self.since_ms})")
+            raise ValueError(f"until_ms={self.until_ms}: expected at least since_ms ({self.since_ms})")
 
     @property
     def filters(self) -> bool:

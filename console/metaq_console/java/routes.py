@@ -54,7 +54,7 @@ class JavaRequest:
             raise RequestFailed(400, "invalid_value", f"parameter {name}: is missing")
         if re.search(r"[\s\x00]", given):
             raise RequestFailed(
-                400, "invalid_value", f"parameter {name}: {given[:80]!r}; allowed is a word without blanks"
+                400, "invalid_value", f"parameter {name}: {given[:80]!r}; expected a word without blanks"
             )
         return given
 
@@ -105,7 +105,7 @@ async def _offset(asked: JavaRequest) -> Relayed:
 async def _stats(asked: JavaRequest) -> Relayed:
     item = asked.request.path_params.get("item", "")
     if re.search(r"[\s\x00]", item):
-        raise RequestFailed(400, "invalid_value", f"item {item[:80]!r}: allowed is a word without blanks")
+        raise RequestFailed(400, "invalid_value", f"item {item[:80]!r}: expected a word without blanks")
     if item in _CHANGING_ITEMS and not asked.console.settings.write:
         raise RequestFailed(403, "read_only", f"stats {item}: this server is read-only; start it with --write")
     broker = asked.number("broker", 0, INT32_MAX, -1)
@@ -149,6 +149,6 @@ def _endpoint(console: Console, system: MetaqSystem, handle: Handle) -> Callable
 def _number(name: str, given: str, least: int, most: int) -> int:
     if not _NUMBER.fullmatch(given) or not least <= int(given) <= most:
         raise RequestFailed(
-            400, "invalid_value", f"parameter {name}: {given[:80]!r}; allowed is a number, {least}..{most}"
+            400, "invalid_value", f"parameter {name}: {given[:80]!r}; expected a number, {least}..{most}"
         )
     return int(given)

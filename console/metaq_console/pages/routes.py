@@ -156,7 +156,7 @@ async def _form(request: Request) -> FormData:
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        allowed = "allowed is application/x-www-form-urlencoded"
+        allowed = "expected application/x-www-form-urlencoded"
         raise RequestFailed(415, "wrong_content_type", f"Content-Type {kind[:80]!r}: {allowed}")
     try:
         text = (await request.body()).decode()

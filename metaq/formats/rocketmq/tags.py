@@ -34,5 +34,5 @@ def tags_of(expression: str | None) -> tuple[str, ...]:
         return ()
     tags = tuple(dict.fromkeys(tag for part in expression.split("||") if (tag := part.strip())))
     if not tags:
-        raise ValueError(f"tags {expression!r} has no tag; allowed are '*', a tag, or several with '||' between")
+        raise ValueError(f"tags {expression!r} has no tag; expected '*', a tag, or several with '||' between")
     return tags

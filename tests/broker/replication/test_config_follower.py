@@ -86,7 +86,7 @@ async def test_what_cannot_be_taken_over_changes_nothing(tmp_path: Path) -> None
         await until(lambda: "acceptPublish" in file.read_text(), "the first look")
         text = file.read_bytes()
         await change(master, master_file, "brokerId=3", "brokerId=4")
-        await until_not_followed(slave, "[system] brokerId: value 4; allowed is this slave's, 3")
+        await until_not_followed(slave, "[system] brokerId: value 4; expected this slave's, 3")
         await change(master, master_file, "brokerId=4", "brokerId=3")
         await until(lambda: slave.replication.not_followed is None, "the master's file is right again")
         assert file.read_bytes() == text

@@ -169,7 +169,7 @@ def test_a_java_master_is_followed() -> None:
 @pytest.mark.parametrize(
     ("master", "own", "error"),
     [
-        (MASTER.replace("Id=3", "Id=4"), OWN + T, "master [system] brokerId: value 4; allowed is this slave's, 3"),
+        (MASTER.replace("Id=3", "Id=4"), OWN + T, "master [system] brokerId: value 4; expected this slave's, 3"),
         (MASTER.replace("[topic=t]", ""), OWN + T, "master: no topic is configured"),
         (MASTER + "numPartitions=0\n", OWN + T, "master [topic=t] numPartitions: value '0'"),
         (MASTER, OWN + T + "half a line\n", "own.ini line"),

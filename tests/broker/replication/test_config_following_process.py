@@ -50,6 +50,6 @@ def test_a_topic_of_the_master_comes_to_the_slave(start_broker: StartBroker, tmp
     master_ini.write_text(master_ini.read_text().replace("brokerId=3", "brokerId=4"))
     ctl(tmp_path / "m", "reload")
     wait_until(lambda: "NOT FOLLOWED" in ctl(tmp_path / "s", "status"), "the slave to say that it cannot follow")
-    assert "[system] brokerId: value 4; allowed is this slave's, 3" in ctl(tmp_path / "s", "status")
+    assert "[system] brokerId: value 4; expected this slave's, 3" in ctl(tmp_path / "s", "status")
     assert slave_ini.read_text() == text
     assert slave.stop() == 0

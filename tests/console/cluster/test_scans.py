@@ -238,9 +238,9 @@ def test_an_unknown_partition_is_said_with_those_there_are() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"limit": 0}, "limit=0: allowed is 1..1000"),
-        ({"seconds": 601}, "seconds=601: allowed is 1..600"),
-        ({"since_ms": 2, "until_ms": 1}, "until_ms=1: allowed is at least since_ms \\(2\\)"),
+        ({"limit": 0}, "limit=0: expected 1..1000"),
+        ({"seconds": 601}, "seconds=601: expected 1..600"),
+        ({"since_ms": 2, "until_ms": 1}, "until_ms=1: expected at least since_ms \\(2\\)"),
     ],
 )
 def test_wrong_requests(values: dict[str, Any], sentence: str) -> None:

@@ -52,9 +52,9 @@ def test_an_offset_is_the_end_of_the_partition(console: TestClient) -> None:
     ("changed", "code", "start"),
     [
         ({"topic": ""}, 400, "parameter topic: is missing"),
-        ({"topic": "a b"}, 400, "parameter topic: 'a b'; allowed is a word without blanks"),
-        ({"topic": "a\r\nquit"}, 400, "parameter topic: 'a\\r\\nquit'; allowed is a word without blanks"),
-        ({"partition": "x"}, 400, "parameter partition: 'x'; allowed is a number, -2147483648..2147483647"),
+        ({"topic": "a b"}, 400, "parameter topic: 'a b'; expected a word without blanks"),
+        ({"topic": "a\r\nquit"}, 400, "parameter topic: 'a\\r\\nquit'; expected a word without blanks"),
+        ({"partition": "x"}, 400, "parameter partition: 'x'; expected a number, -2147483648..2147483647"),
         ({"length": 3}, 400, "parameter length: 3; the body has 7 bytes"),
         ({"checksum": 1}, 500, "Put message to "),
         ({"partition": 7}, 500, "Put message to "),

@@ -55,7 +55,7 @@ def test_objects_are_read(line: str, read: Line | None) -> None:
         (b'{"value": {"a": 1}}', 'value: expected a text, got {"a": 1}'),
         (b'{"value": "\\ud800"}', "value: '\\ud800' is not a character"),
         (b'{"value_base64": "?"}', "value_base64: "),
-        (b'{"value": "a", "atribute": "b"}', "unknown field 'atribute'; allowed are value, value_base64, key"),
+        (b'{"value": "a", "atribute": "b"}', "unknown field 'atribute'; expected value, value_base64, key"),
         (b'{"value": "a", "attribute": "b", "tag": "c"}', "attribute 'b' and tag 'c': expected one of them"),
         (b'{"value": "a", "properties": ["b"]}', 'properties: expected an object, got ["b"]'),
         (b'{"value": "a", "properties": {"b": 1}}', "b: expected a text, got 1"),

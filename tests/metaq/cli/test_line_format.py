@@ -36,10 +36,10 @@ def test_lines_are_read(form: str, line: bytes, read: Line) -> None:
     [
         ("%k:", "expected %v in it"),
         ("%k%v", "expected text between %k and %v"),
-        ("%v %v", "'%v'; allowed are %k, %a and %v, each once"),
-        ("%t %v", "'%t'; allowed are"),
-        (r"%v\n", r"'\\n'; allowed are"),
-        ("%v%", "'%'; allowed are"),
+        ("%v %v", "'%v'; expected %k, %a and %v, each once"),
+        ("%t %v", "'%t'; expected"),
+        (r"%v\n", r"'\\n'; expected"),
+        ("%v%", "'%'; expected"),
     ],
 )
 def test_wrong_formats_are_named(form: str, says: str) -> None:

@@ -52,7 +52,7 @@ def test_formats(text: str, written: bytes) -> None:
 
 @pytest.mark.parametrize("text", ["%q", "%", r"\x", "\\"])
 def test_unknown_letters_of_a_format_are_named(text: str) -> None:
-    with pytest.raises(ValueError, match=r"--format: .* is unknown; allowed are %t, %p"):
+    with pytest.raises(ValueError, match=r"--format: .* is unknown; expected %t, %p"):
         compile_format(f"a{text}")
 
 
@@ -147,7 +147,7 @@ class TestProfiles:
     def test_what_is_wrong_is_named(self, file: Path) -> None:
         with pytest.raises(ProfileError, match=r"profile 'prod': .*config.ini has no such section; it has staging, wr"):
             read_profile("prod", None)
-        with pytest.raises(ProfileError, match="unknown key 'clusters'; allowed are cluster, ca_file"):
+        with pytest.raises(ProfileError, match="unknown key 'clusters'; expected cluster, ca_file"):
             read_profile("wrong", None)
         file.write_text("cluster=x")
         with pytest.raises(ProfileError, match="cannot be read: File contains no section headers"):

@@ -287,9 +287,9 @@ class Topics:
             raise TopicRefused(topic, fault)
         for name in ("read_queues", "write_queues"):
             if not 0 <= getattr(settings, name) <= QUEUES_MAX:
-                raise TopicRefused(topic, f"{getattr(settings, name)} queues; allowed are 0 to {QUEUES_MAX}")
+                raise TopicRefused(topic, f"{getattr(settings, name)} queues; expected 0 to {QUEUES_MAX}")
         if not 0 <= settings.perm <= READ | WRITE | INHERIT:
-            raise TopicRefused(topic, f"perm {settings.perm}; allowed are 0 to {READ | WRITE | INHERIT}")
+            raise TopicRefused(topic, f"perm {settings.perm}; expected 0 to {READ | WRITE | INHERIT}")
         if topic not in self._made and self._made_like(topic) >= TOPICS_MAX:
             raise TopicRefused(topic, f"clients have made {TOPICS_MAX} topics, and the broker allows no more")
 

@@ -56,7 +56,7 @@ def settle_tls(values: dict[str, Any], source: str) -> None:
     if has_ca != (values["tls_client_auth"] != "none"):
         where = f"{source} [system] tlsClientAuth"
         if has_ca:
-            raise ConfigError(where, "value 'none'; with tlsClientCaFile allowed is optional or required")
+            raise ConfigError(where, "value 'none'; with tlsClientCaFile, expected optional or required")
         auth = values["tls_client_auth"]
         raise ConfigError(where, f"value {auth!r}; it needs tlsClientCaFile, which signs the certificates of clients")
 

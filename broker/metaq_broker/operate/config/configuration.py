@@ -268,16 +268,16 @@ def _system(section: Section, source: str) -> SystemConfig:
     if values["batch_bytes_max"] < values["message_bytes_max"]:
         raise ConfigError(
             f"{source} [system] maxBatchSize",
-            f"value {values['batch_bytes_max']}; allowed is at least maxMessageSize ({values['message_bytes_max']})",
+            f"value {values['batch_bytes_max']}; expected at least maxMessageSize ({values['message_bytes_max']})",
         )
     minimum, resume = values["disk_free_bytes_min"], values["disk_free_bytes_resume"]
     if resume is not None and (minimum is None or resume < minimum):
-        allowed = "together with diskFreeMinBytes" if minimum is None else f"at least diskFreeMinBytes ({minimum})"
-        raise ConfigError(f"{source} [system] diskFreeResumeBytes", f"value {resume}; allowed is {allowed}")
+        allowed = "only together with diskFreeMinBytes" if minimum is None else f"at least diskFreeMinBytes ({minimum})"
+        raise ConfigError(f"{source} [system] diskFreeResumeBytes", f"value {resume}; expected {allowed}")
     if values["buffered_bytes_max"] < values["batch_bytes_max"]:
         raise ConfigError(
             f"{source} [system] maxBufferedBytes",
-            f"value {values['buffered_bytes_max']}; allowed is at least maxBatchSize ({values['batch_bytes_max']})",
+            f"value {values['buffered_bytes_max']}; expected at least maxBatchSize ({values['batch_bytes_max']})",
         )
     settle_tls(values, source)
     system = SystemConfig(**values)
@@ -368,7 +368,7 @@ def with_plugin(config: BrokerConfig, argument: str) -> BrokerConfig:
     section = PLUGINS.get(name.lower())
     if section is None or not file:
         allowed = "metaslave=FILE, samsa=FILE or gregor=FILE"
-        raise ConfigError(f"-F{argument}", f"allowed is {allowed}")
+        raise ConfigError(f"-F{argument}", f"expected {allowed}")
     if config.role is not None:
         raise ConfigError(f"-F{argument}", "the broker has a role already; it can have only one")
     role = READERS[section](_properties_section(section, file), file)

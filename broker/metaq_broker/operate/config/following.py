@@ -67,7 +67,7 @@ def follow_topics(master_text: bytes, own_text: bytes, master_source: str, own_s
     master, own = parse(master_text, master_source), parse(own_text, own_source)
     ids = master.system.broker_id, own.system.broker_id
     if ids[0] != ids[1]:
-        raise ConfigError(f"{master_source} [system] brokerId", f"value {ids[0]}; allowed is this slave's, {ids[1]}")
+        raise ConfigError(f"{master_source} [system] brokerId", f"value {ids[0]}; expected this slave's, {ids[1]}")
     before = decode_text(own_text, own_source).splitlines()
     blocks = [block for block in _split(before) if block.topic is None or block.topic in master.topics]
     written = {section.name: section for section in parse_ini(own_text, own_source)}

@@ -117,7 +117,7 @@ def read_http(sections: Mapping[str, Section], system: SystemConfig, source: str
 def _check(config: HttpConfig, system: SystemConfig, where: str) -> None:
     if not is_loopback(config.bind_address) and not config.token_file:
         allowed = "127.0.0.1, or any address together with tokenFile"
-        raise ConfigError(f"{where} bindAddress", f"value {config.bind_address!r}; allowed is {allowed}")
+        raise ConfigError(f"{where} bindAddress", f"value {config.bind_address!r}; expected {allowed}")
     for name, given, needed, other in (
         ("tlsKeyFile", config.tls_key_file, config.tls_cert_file, "tlsCertFile"),
         ("clientKeyFile", config.client_key_file, config.client_cert_file, "clientCertFile"),

@@ -141,7 +141,7 @@ def _value(section: Section, key: Key, source: str, inherited: Mapping[str, Any]
         try:
             return key.read(text)
         except ValueError as allowed:
-            raise ConfigError(_where(source, section, key.name), f"value {text!r}; allowed is {allowed}") from None
+            raise ConfigError(_where(source, section, key.name), f"value {text!r}; expected {allowed}") from None
     if inherited is not None:
         return inherited[key.attribute]
     return key.default

@@ -154,7 +154,7 @@ def read_role(sections: Mapping[str, Section], source: str) -> Role | None:
     """
     found = [name for name in SECTIONS if name in sections]
     if len(found) > 1:
-        allowed = "allowed is one of [slave], [samsa], [gregor] and [pair]"
+        allowed = "expected only one of [slave], [samsa], [gregor] and [pair]"
         raise ConfigError(f"{source} [{found[1]}]", f"{allowed}; [{found[0]}] is there already")
     return READERS[found[0]](sections[found[0]], source) if found else None
 
@@ -189,7 +189,7 @@ def check_pair(role: Role | None, own: Address, has_registry: bool, source: str)
     if role.other == own:
         raise ConfigError(
             f"{source} [{PAIR}] other",
-            f"value '{role.other}' is this broker's own address; allowed is the address of the other member",
+            f"value '{role.other}' is this broker's own address; expected the address of the other member",
         )
 
 
@@ -199,7 +199,7 @@ def _slave(section: Section, source: str) -> SlaveConfig | None:
         return None
     values["group"] = values["group"] or f"meta-slave-group_{values['slave_id']}"
     if " " in values["group"]:
-        raise ConfigError(f"{source} [{section.name}] slaveGroup", "allowed is a name without blanks")
+        raise ConfigError(f"{source} [{section.name}] slaveGroup", "expected a name without blanks")
     return SlaveConfig(**values)
 
 

@@ -246,14 +246,14 @@ def read_rocketmq(sections: Mapping[str, Section], source: str) -> RocketmqConfi
 def _check(config: RocketmqConfig, where: str) -> None:
     if config.frame_bytes_max < config.message_bytes_max + MIB:
         allowed = f"at least a MiB more than maxMessageSize ({config.message_bytes_max})"
-        raise ConfigError(f"{where} maxFrameBytes", f"value {config.frame_bytes_max}; allowed is {allowed}")
+        raise ConfigError(f"{where} maxFrameBytes", f"value {config.frame_bytes_max}; expected {allowed}")
     if config.buffered_bytes_max < config.frame_bytes_max:
         allowed = f"at least maxFrameBytes ({config.frame_bytes_max})"
-        raise ConfigError(f"{where} maxBufferedBytes", f"value {config.buffered_bytes_max}; allowed is {allowed}")
+        raise ConfigError(f"{where} maxBufferedBytes", f"value {config.buffered_bytes_max}; expected {allowed}")
     if config.pipelined_requests_max <= config.held_pulls_per_connection_max:
         allowed = f"more than maxWaitingPullsPerConnection ({config.held_pulls_per_connection_max})"
         raise ConfigError(
-            f"{where} maxPipelinedRequests", f"value {config.pipelined_requests_max}; allowed is {allowed}"
+            f"{where} maxPipelinedRequests", f"value {config.pipelined_requests_max}; expected {allowed}"
         )
     if config.accounts and not config.accounts_file:
         raise ConfigError(f"{where} aclFile", "is required with aclEnable and has no value")

@@ -51,7 +51,7 @@ def _check_token(file: str) -> None:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise HttpUnavailable(f"[http] tokenFile={file} cannot be read: {reason}") from error
     if len(token) < TOKEN_CHARS_MIN:
-        allowed = f"allowed are {TOKEN_CHARS_MIN} or more"
+        allowed = f"expected {TOKEN_CHARS_MIN} or more"
         raise HttpUnavailable(f"[http] tokenFile={file} has a token of {len(token)} characters; {allowed}")
 
 

@@ -71,5 +71,5 @@ def _zookeeper(text: str) -> ZooKeeperAddress:
 
 def _broker_id(text: str) -> int:
     if not text.isdecimal() or int(text) > BROKER_ID_MAX:
-        raise argparse.ArgumentTypeError(f"broker id {text!r}: allowed is 0..{BROKER_ID_MAX}")
+        raise argparse.ArgumentTypeError(f"broker id {text!r}: expected 0..{BROKER_ID_MAX}")
     return int(text)

@@ -81,6 +81,6 @@ class PairRecord:
 
     def _check(self) -> None:
         if not isinstance(self.epoch, int) or isinstance(self.epoch, bool) or self.epoch < 1:
-            raise PairRecordInvalid(f"its epoch is {self.epoch!r}; allowed is 1 and up")
+            raise PairRecordInvalid(f"its epoch is {self.epoch!r}; expected 1 and up")
         if not self.in_sync or not self.in_sync <= self.members.keys():
-            raise PairRecordInvalid(f"its set in sync is {sorted(self.in_sync)}; allowed are members, at least one")
+            raise PairRecordInvalid(f"its set in sync is {sorted(self.in_sync)}; expected members, at least one")

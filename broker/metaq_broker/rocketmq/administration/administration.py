@@ -245,7 +245,7 @@ class AdministrationRequests:
 def _filter_fault(filter_type: str) -> str | None:
     if filter_type in FILTER_TYPES:
         return None
-    return f"topicFilterType = [{filter_type}] value invalid; allowed are {' and '.join(FILTER_TYPES)}"
+    return f"topicFilterType = [{filter_type}] value invalid; expected {' or '.join(FILTER_TYPES)}"
 
 
 def _no_topic(call: Call, topic: str) -> RemotingCommand:

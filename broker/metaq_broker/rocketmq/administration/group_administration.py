@@ -184,7 +184,7 @@ def _fault(config: SubscriptionGroupConfig) -> str | None:
     if not config.group_name:
         return "the name of a group is empty"
     if not 0 <= config.retry_queue_nums <= RETRY_QUEUES_MAX:
-        return f"retryQueueNums {config.retry_queue_nums}; allowed are 0 to {RETRY_QUEUES_MAX}"
+        return f"retryQueueNums {config.retry_queue_nums}; expected 0 to {RETRY_QUEUES_MAX}"
     return None
 
 

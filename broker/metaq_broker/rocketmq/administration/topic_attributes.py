@@ -23,13 +23,13 @@ def changed_type(before: str, changes: str) -> str:
     for change in filter(None, changes.split(",")):
         name, _, value = change[1:].partition("=")
         if change[0] not in "+-" or not name or bool(value) is (change[0] == "-"):
-            raise ValueError(f"attributes {change!r}; allowed are +NAME=VALUE and -NAME, with commas between them")
+            raise ValueError(f"attributes {change!r}; expected +NAME=VALUE and -NAME, with commas between them")
         if name == MESSAGE_TYPE:
             if value and value not in MESSAGE_TYPES:
-                raise ValueError(f"{MESSAGE_TYPE} {value!r}; allowed are {', '.join(MESSAGE_TYPES)}")
+                raise ValueError(f"{MESSAGE_TYPE} {value!r}; expected {', '.join(MESSAGE_TYPES)}")
             found = value
         elif name not in ONLY_VALUES:
-            raise ValueError(f"attribute {name!r}; allowed are {', '.join([MESSAGE_TYPE, *ONLY_VALUES])}")
+            raise ValueError(f"attribute {name!r}; expected {', '.join([MESSAGE_TYPE, *ONLY_VALUES])}")
         elif value and value != ONLY_VALUES[name]:
-            raise ValueError(f"{name} {value!r}; allowed is {ONLY_VALUES[name]}")
+            raise ValueError(f"{name} {value!r}; expected {ONLY_VALUES[name]}")
     return found

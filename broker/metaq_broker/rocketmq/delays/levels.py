@@ -28,12 +28,12 @@ class DelayLevels:
         """
         steps = text.split()
         if not 1 <= len(steps) <= LEVELS_MAX:
-            raise ValueError(f"delay levels {text!r}: {len(steps)} of them; allowed are 1 to {LEVELS_MAX}")
+            raise ValueError(f"delay levels {text!r}: {len(steps)} of them; expected 1 to {LEVELS_MAX}")
         delays = []
         for step in steps:
             found = _STEP.fullmatch(step)
             if found is None:
-                raise ValueError(f"delay level {step!r}; allowed is a number above 0 and s, m, h or d, for example 30s")
+                raise ValueError(f"delay level {step!r}; expected a number above 0 and s, m, h or d, for example 30s")
             delays.append(int(found[1]) * _UNIT_MS[found[2]])
         return cls(tuple(delays))
 

@@ -169,7 +169,7 @@ class Transactions:
             return None
         if asked.commit_or_rollback not in (COMMIT, ROLLBACK):
             allowed = f"{UNKNOWN} (not known), {COMMIT} (commit) and {ROLLBACK} (rollback)"
-            remark = f"commitOrRollback field wrong: {asked.commit_or_rollback}; allowed are {allowed}"
+            remark = f"commitOrRollback field wrong: {asked.commit_or_rollback}; expected {allowed}"
             return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
         found = self._store.find(asked.commit_log_offset)
         if (

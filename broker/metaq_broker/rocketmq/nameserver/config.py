@@ -31,7 +31,7 @@ def _number(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         digits = text.strip()
         if not digits.isdecimal() or not least <= int(digits) <= most:
-            raise ValueError(f"allowed is a number from {least} to {most}")
+            raise ValueError(f"expected a number from {least} to {most}")
         return int(digits)
 
     return read
@@ -39,14 +39,14 @@ def _number(least: int, most: int) -> Callable[[str], int]:
 
 def _boolean(text: str) -> bool:
     if text.strip().lower() not in _BOOLEANS:
-        raise ValueError("allowed is true or false")
+        raise ValueError("expected true or false")
     return _BOOLEANS[text.strip().lower()]
 
 
 def _one_of(*allowed: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text.strip().lower() not in allowed:
-            raise ValueError(f"allowed is {', '.join(allowed)}")
+            raise ValueError(f"expected {', '.join(allowed)}")
         return text.strip().lower()
 
     return read

@@ -63,7 +63,8 @@ class AddressPattern:
         except ValueError:
             parts = text.split(".")
             if len(parts) != 4:
-                raise AccountsInvalid(f"address {text[:80]!r}; allowed are such as 10.1.2.3, 10.1.*.* or *") from None
+                allowed = "expected an address such as 10.1.2.3, 10.1.*.* or *"
+                raise AccountsInvalid(f"address {text[:80]!r}; {allowed}") from None
             self._parts = [_part(text, part) for part in parts]
 
     def matches(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None) -> bool:
@@ -87,7 +88,7 @@ def _part(text: str, part: str) -> frozenset[int] | range:
         return range(low, high + 1)
     if re.fullmatch(r"\{\d{1,3}(,\d{1,3})*\}", part):
         return frozenset(map(int, part.strip("{}").split(",")))
-    raise AccountsInvalid(f"address {text[:80]!r}; allowed are such as 10.1.2.3, 10.1.*.*, 10.1.2-5.* or *")
+    raise AccountsInvalid(f"address {text[:80]!r}; expected an address such as 10.1.2.3, 10.1.*.*, 10.1.2-5.* or *")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ def parse_accounts(text: str) -> AccountList:
     if not isinstance(rows, list):
         raise AccountsInvalid("accounts: expected a list of accounts")
     if len(rows) > ACCOUNTS_MAX:
-        raise AccountsInvalid(f"{len(rows)} accounts; allowed are {ACCOUNTS_MAX}")
+        raise AccountsInvalid(f"{len(rows)} accounts; expected at most {ACCOUNTS_MAX}")
     accounts: dict[str, Account] = {}
     for row in rows:
         account = _account(row)
@@ -190,7 +191,7 @@ def _account(row: Value) -> Account:
         raise AccountsInvalid(f"{where}: its secretKey has fewer than {SECRET_CHARACTERS_MIN} characters")
     admin = _text(values, "admin", where).lower() or "false"
     if admin not in ("true", "false"):
-        raise AccountsInvalid(f"{where}: admin {admin[:40]!r}; allowed are true and false")
+        raise AccountsInvalid(f"{where}: admin {admin[:40]!r}; expected true or false")
     white = _text(values, "whiteRemoteAddress", where)
     return Account(
         access_key,
@@ -209,7 +210,7 @@ def _mapping(value: Value, where: str, known: frozenset[str]) -> dict[str, Value
         raise AccountsInvalid(f"{where}: expected KEY: VALUE, one a line")
     unknown = sorted(value.keys() - known)
     if unknown:
-        raise AccountsInvalid(f"{where}: unknown key {unknown[0][:40]!r}; allowed are {', '.join(sorted(known))}")
+        raise AccountsInvalid(f"{where}: unknown key {unknown[0][:40]!r}; expected {', '.join(sorted(known))}")
     return value
 
 
@@ -241,6 +242,6 @@ def _permission(text: str, where: str) -> Permission:
     result = Permission.NONE
     for word in text.split("|"):
         if word.strip() not in _PERMISSIONS:
-            raise AccountsInvalid(f"{where}: permission {word[:40]!r}; allowed are PUB, SUB, PUB|SUB and DENY")
+            raise AccountsInvalid(f"{where}: permission {word[:40]!r}; expected PUB, SUB, PUB|SUB or DENY")
         result |= _PERMISSIONS[word.strip()]
     return result

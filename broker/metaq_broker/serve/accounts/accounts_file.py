@@ -90,7 +90,7 @@ class AccountsFile:
         try:
             size = self._files.stat(self.path).size
             if size > FILE_BYTES_MAX:
-                raise AccountsFileRefused(self.path, f"it has {size} bytes; allowed are {FILE_BYTES_MAX}")
+                raise AccountsFileRefused(self.path, f"it has {size} bytes; expected at most {FILE_BYTES_MAX}")
             return parse_accounts(self._files.read_bytes(self.path).decode())
         except OSError as error:
             raise AccountsFileRefused(self.path, f"it cannot be read: {error.strerror}") from error

@@ -71,7 +71,7 @@ def _lines(text: str) -> list[_Line]:
             continue
         stripped = content.lstrip(" ")
         if stripped.startswith("\t"):
-            raise YamlRefused(number, "a tab in the indentation; allowed are blanks")
+            raise YamlRefused(number, "a tab in the indentation; expected blanks")
         found.append(_Line(number, len(content) - len(stripped), stripped))
     return found
 

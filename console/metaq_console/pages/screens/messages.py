@@ -258,7 +258,7 @@ async def message(visit: Visit) -> Response:
     """Show one message."""
     topic, partition, offset = visit.needed("topic"), visit.needed("partition"), visit.needed("offset")
     if not (offset.isdecimal() and offset.isascii() and len(offset) <= 19):
-        raise RequestFailed(400, "invalid_value", f"offset {offset[:40]}: allowed is a whole number, 0 or more")
+        raise RequestFailed(400, "invalid_value", f"offset {offset[:40]}: expected a whole number, 0 or more")
     asked = asked_of(visit)
     request = ScanRequest(topic=topic, partition=partition, start={partition: int(offset)}, limit=1, read_max=1)
     found: FoundMessage | None = None

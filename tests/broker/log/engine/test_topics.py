@@ -102,9 +102,9 @@ def test_listeners_hear_of_changes_only(tmp_path: Path) -> None:
         ("TBW102", ServedTopic(1, 1), "it is a system topic"),
         ("SCHEDULE_TOPIC_XXXX", ServedTopic(1, 1), "it is a system topic"),
         ("a/b", ServedTopic(1, 1), "it contains a slash or a zero byte"),
-        ("T", ServedTopic(-1, 1), "-1 queues; allowed are 0 to 4096"),
-        ("T", ServedTopic(1, 5000), "5000 queues; allowed are 0 to 4096"),
-        ("T", ServedTopic(1, 1, 8), "perm 8; allowed are 0 to 7"),
+        ("T", ServedTopic(-1, 1), "-1 queues; expected 0 to 4096"),
+        ("T", ServedTopic(1, 5000), "5000 queues; expected 0 to 4096"),
+        ("T", ServedTopic(1, 1, 8), "perm 8; expected 0 to 7"),
     ],
 )
 def test_refused(topic: str, settings: ServedTopic, text: str, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_sizes_may_have_a_unit(key: str, field: str, value: str, size: int) -> N
     ],
 )
 def test_a_size_that_cannot_be(value: str, allowed: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(f"[system] maxBatchSize: value {value!r}; allowed is {allowed}")):
+    with pytest.raises(ConfigError, match=re.escape(f"[system] maxBatchSize: value {value!r}; expected {allowed}")):
         read(MINIMAL.replace("[topic=test]", f"maxBatchSize={value}\n[topic=test]"))
 
 
@@ -147,22 +147,22 @@ NUMBER = "a whole number or arithmetic on whole numbers such as 1024*1024"
 @in_one_test(
     "line, message",
     [
-        ("brokerId=1024", "[system] brokerId: value '1024'; allowed is a number of 0..1023"),
-        ("brokerId=-1", "[system] brokerId: value '-1'; allowed is a number of 0..1023"),
-        ("brokerId=one", f"[system] brokerId: value 'one'; allowed is {NUMBER}"),
-        ("brokerId=2**3", f"[system] brokerId: value '2**3'; allowed is {NUMBER}"),
-        ("brokerId=1.5", f"[system] brokerId: value '1.5'; allowed is {NUMBER}"),
-        ("brokerId=1/0", f"[system] brokerId: value '1/0'; allowed is {NUMBER}"),
-        ("brokerId=True", f"[system] brokerId: value 'True'; allowed is {NUMBER}"),
-        ("brokerId=__import__('os')", f"""[system] brokerId: value "__import__('os')"; allowed is {NUMBER}"""),
-        ("stat=yes", "[system] stat: value 'yes'; allowed is true or false"),
-        ("serverPort=65536", "[system] serverPort: value '65536'; allowed is a number of 0..65535"),
-        ("flushTxLogAtCommit=3", "[system] flushTxLogAtCommit: value '3'; allowed is a number of 0..2"),
-        ("deletePolicy=keep", "[system] deletePolicy: value 'keep'; allowed is delete,TIME or archive,TIME[,true]"),
-        ("deleteWhen=daily", "[system] deleteWhen: value 'daily'; allowed is a Quartz schedule of six or seven"),
-        ("deleteWhen=0 0 25 * * ?", "allowed is a Quartz schedule of six or seven"),
-        ("hostName=a b", "[system] hostName: value 'a b'; allowed is a host name or an address"),
-        ("maxBatchSize=1024", "[system] maxBatchSize: value 1024; allowed is at least maxMessageSize (4194304)"),
+        ("brokerId=1024", "[system] brokerId: value '1024'; expected a number of 0..1023"),
+        ("brokerId=-1", "[system] brokerId: value '-1'; expected a number of 0..1023"),
+        ("brokerId=one", f"[system] brokerId: value 'one'; expected {NUMBER}"),
+        ("brokerId=2**3", f"[system] brokerId: value '2**3'; expected {NUMBER}"),
+        ("brokerId=1.5", f"[system] brokerId: value '1.5'; expected {NUMBER}"),
+        ("brokerId=1/0", f"[system] brokerId: value '1/0'; expected {NUMBER}"),
+        ("brokerId=True", f"[system] brokerId: value 'True'; expected {NUMBER}"),
+        ("brokerId=__import__('os')", f"""[system] brokerId: value "__import__('os')"; expected {NUMBER}"""),
+        ("stat=yes", "[system] stat: value 'yes'; expected true or false"),
+        ("serverPort=65536", "[system] serverPort: value '65536'; expected a number of 0..65535"),
+        ("flushTxLogAtCommit=3", "[system] flushTxLogAtCommit: value '3'; expected a number of 0..2"),
+        ("deletePolicy=keep", "[system] deletePolicy: value 'keep'; expected delete,TIME or archive,TIME[,true]"),
+        ("deleteWhen=daily", "[system] deleteWhen: value 'daily'; expected a Quartz schedule of six or seven"),
+        ("deleteWhen=0 0 25 * * ?", "expected a Quartz schedule of six or seven"),
+        ("hostName=a b", "[system] hostName: value 'a b'; expected a host name or an address"),
+        ("maxBatchSize=1024", "[system] maxBatchSize: value 1024; expected at least maxMessageSize (4194304)"),
         ("brokerid=1", "[system] brokerid: unknown key; the nearest valid key is brokerId"),
         ("unflushTreshold=1", "[system] unflushTreshold: unknown key; the nearest valid key is unflushThreshold"),
         ("diamondZKDataId=x", "[system] diamondZKDataId: diamond is not supported; remove this key and write"),
@@ -194,7 +194,7 @@ def test_a_wrong_line_is_named_with_what_is_allowed(line: str, message: str) -> 
         (MINIMAL + f"[topic={'x' * 300}]\n", "it takes 300 bytes in UTF-8, 200 are possible"),
         (MINIMAL + "[zookeeper]\nzkConnect=a\n", "[zookeeper] zkConnect: unknown key; the nearest valid key is zk."),
         (MINIMAL + "[zookeeper]\ndiamondZKGroup=a\n", "[zookeeper] diamondZKGroup: diamond is not supported"),
-        (MINIMAL + "[zookeeper]\nzk.zkEnable=1\n", "[zookeeper] zk.zkEnable: value '1'; allowed is true or false"),
+        (MINIMAL + "[zookeeper]\nzk.zkEnable=1\n", "[zookeeper] zk.zkEnable: value '1'; expected true or false"),
         ("stat=true\n" + MINIMAL, "line 1: 'stat=true' stands before the first section"),
         (MINIMAL + "[open\n", "is no section"),
     ],
@@ -298,7 +298,7 @@ def test_values_of_broker_ip_that_are_no_host(value: str) -> None:
     if not value:
         assert read(text).rocketmq is not None
         return
-    with pytest.raises(ConfigError, match="allowed is an IP address, or the name of a host, without a port"):
+    with pytest.raises(ConfigError, match="expected an IP address, or the name of a host, without a port"):
         read(text)
 
 

@@ -41,15 +41,15 @@ def test_values() -> None:
         (
             "proxies=proxy.example",
             {},
-            "server.ini [http] proxies: value 'proxy.example'; allowed is addresses, and networks such as 10.0.0.0/8, "
+            "server.ini [http] proxies: value 'proxy.example'; expected addresses, and networks such as 10.0.0.0/8, "
             "with commas between them",
         ),
-        ("port=70000", {}, "server.ini [http] port: value '70000'; allowed is a number of 0..65535"),
+        ("port=70000", {}, "server.ini [http] port: value '70000'; expected a number of 0..65535"),
         ("prot=1", {}, "server.ini [http] prot: unknown key; the nearest valid key is port"),
         (
             "bindAddress=0.0.0.0",
             {},
-            "server.ini [http] bindAddress: value '0.0.0.0'; allowed is 127.0.0.1, or any address together with token",
+            "server.ini [http] bindAddress: value '0.0.0.0'; expected 127.0.0.1, or any address together with token",
         ),
         ("tlsKeyFile=k", {}, "server.ini [http] tlsKeyFile: has no effect without tlsCertFile; set that as well"),
         (

@@ -109,7 +109,7 @@ def test_a_file_of_properties_is_read_as_java_reads_it(text: bytes, tmp_path: Pa
     [
         (b"slave=h\\u12", "must be followed by four hex digits"),
         (b"[samsa]\nslave=h:1", "a file of properties has no sections"),
-        (b"slave=h", "plugin.properties [samsa] slave: value 'h'; allowed is HOST:PORT"),
+        (b"slave=h", "plugin.properties [samsa] slave: value 'h'; expected HOST:PORT"),
         (b"slave=\\\n", "plugin.properties [samsa] slave: is required and has no value"),
         (b"slaves=h:1", "[samsa] slaves: unknown key; the nearest valid key is slave"),
     ],
@@ -140,12 +140,12 @@ def test_all_keys_that_are_missing_are_named_at_once() -> None:
     [
         ("[slave]\nmaster=h:1", "[slave] slaveId: is required"),
         ("[slave]\nslaveId=0", "[slave] master: is required where there is no zk.zkConnect"),
-        ("[slave]\nslaveId=-2\nmaster=h:1", "[slave] slaveId: value '-2'; allowed is a number of -1.."),
+        ("[slave]\nslaveId=-2\nmaster=h:1", "[slave] slaveId: value '-2'; expected a number of -1.."),
         (
             "[slave]\nslaveId=0\nmaster=h",
-            "[slave] master: value 'h'; allowed is HOST:PORT, port 1..65535",
+            "[slave] master: value 'h'; expected HOST:PORT, port 1..65535",
         ),
-        ("[slave]\nslaveId=0\nmaster=h:1\nslaveGroup=a b", "[slave] slaveGroup: allowed is a name without blanks"),
+        ("[slave]\nslaveId=0\nmaster=h:1\nslaveGroup=a b", "[slave] slaveGroup: expected a name without blanks"),
         ("[slave]\nslaveId=0\nmaster=h:1\nautoSyncMasterConfig=x", "[slave] autoSyncMasterConfig: value 'x'"),
         ("[slave]\nslaveIdd=0", "[slave] slaveIdd: unknown key; the nearest valid key is slaveId"),
         ("[samsa]", "[samsa] slave: is required"),
@@ -153,7 +153,7 @@ def test_all_keys_that_are_missing_are_named_at_once() -> None:
         ("[gregor]\nslave=h:1", "[gregor] slave: unknown key"),
         (
             "[gregor]\n[samsa]\nslave=h:1",
-            "allowed is one of [slave], [samsa], [gregor] and [pair]; [samsa] is there already",
+            "expected only one of [slave], [samsa], [gregor] and [pair]; [samsa] is there already",
         ),
     ],
 )
@@ -186,12 +186,12 @@ def test_a_member_of_a_pair(keys: str, role: PairConfig) -> None:
     ("sections", "error"),
     [
         ("[pair]\n", "server.ini [pair] other: is required and has no value"),
-        ("[pair]\nother=h\n", "[pair] other: value 'h'; allowed is HOST:PORT, port 1..65535"),
-        ("[pair]\nother=h:1\nminInSync=0\n", "[pair] minInSync: value '0'; allowed is a number of 1..2"),
-        ("[pair]\nother=h:1\nminInSync=3\n", "[pair] minInSync: value '3'; allowed is a number of 1..2"),
-        ("[pair]\nother=h:1\nsessionMs=10\n", "[pair] sessionMs: value '10'; allowed is a number of 500..60000"),
+        ("[pair]\nother=h\n", "[pair] other: value 'h'; expected HOST:PORT, port 1..65535"),
+        ("[pair]\nother=h:1\nminInSync=0\n", "[pair] minInSync: value '0'; expected a number of 1..2"),
+        ("[pair]\nother=h:1\nminInSync=3\n", "[pair] minInSync: value '3'; expected a number of 1..2"),
+        ("[pair]\nother=h:1\nsessionMs=10\n", "[pair] sessionMs: value '10'; expected a number of 500..60000"),
         ("[pair]\nother=h:1\nmaster=h:2\n", "[pair] master: unknown key"),
-        ("[pair]\nother=h:1\n[samsa]\nslave=h:1\n", "server.ini [pair]: allowed is one of [slave], [samsa],"),
+        ("[pair]\nother=h:1\n[samsa]\nslave=h:1\n", "server.ini [pair]: expected only one of [slave], [samsa],"),
         ("[pair]\nother=h:1\n[gregor]\n", "[gregor] is there already"),
         ("[pair]\nother=h:1\n[slave]\nslaveId=0\nmaster=h:1\n", "[slave] is there already"),
     ],
@@ -227,8 +227,8 @@ def test_what_a_command_line_may_not_say(tmp_path: Path) -> None:
     file.write_text("[slave]\nslaveId=0\n")
     taken = dataclasses.replace(config, role=GregorConfig(master=None))
     for given, argument, error in (
-        (config, "jetty=x", "-Fjetty=x: allowed is metaslave=FILE, samsa=FILE or gregor=FILE"),
-        (config, "samsa", "-Fsamsa: allowed is"),
+        (config, "jetty=x", "-Fjetty=x: expected metaslave=FILE, samsa=FILE or gregor=FILE"),
+        (config, "samsa", "-Fsamsa: expected"),
         (config, f"gregor={tmp_path / 'none'}", "cannot be read: No such file"),
         (taken, f"gregor={file}", "has a role already"),
         (config, f"metaslave={file}", "[slave]"),

@@ -142,7 +142,7 @@ def test_what_the_command_line_changed_is_no_difference(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("topics", "message"),
     [
-        ("[topic=orders]\nstat=maybe\n", "server.ini [topic=orders] stat: value 'maybe'; allowed is true or false"),
+        ("[topic=orders]\nstat=maybe\n", "server.ini [topic=orders] stat: value 'maybe'; expected true or false"),
         ("[topic=orders]\nstats=true\n", "unknown key; the nearest valid key is stat"),
         ("", "no topic is configured"),
         ("[topic=orders\n", "is no section"),

@@ -53,7 +53,7 @@ def test_a_reload_is_reported_and_takes_effect(broker: RunningBroker, ini: Path)
 def test_a_wrong_file_is_refused_and_everything_stays(broker: RunningBroker, ini: Path) -> None:
     client, right = broker.client(), ini.read_text()
     ini.write_text(right + "[topic=fresh]\nstat=perhaps\n")
-    expected = f"{ini} [topic=fresh] stat: value 'perhaps'; allowed is true or false; nothing has changed"
+    expected = f"{ini} [topic=fresh] stat: value 'perhaps'; expected true or false; nothing has changed"
     assert refusal(broker, "reload") == expected
     assert client.result(b"stats config 1\r\n")[1] == right
     os.kill(broker.process.pid, signal.SIGHUP)

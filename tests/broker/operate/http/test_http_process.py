@@ -139,7 +139,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     ("content", "sentence"),
     [
         (None, "[http] tokenFile={file} cannot be read: No such file or directory"),
-        (b"short", "[http] tokenFile={file} has a token of 5 characters; allowed are 16 or more"),
+        (b"short", "[http] tokenFile={file} has a token of 5 characters; expected 16 or more"),
         (b"\xff" * 20, "[http] tokenFile={file} cannot be read: it is not UTF-8"),
     ],
 )

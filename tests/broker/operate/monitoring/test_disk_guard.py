@@ -123,11 +123,11 @@ def test_the_keys(lines: str, expected: tuple[int | None, int | None, int]) -> N
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("diskFreeMinBytes=-1\n", "diskFreeMinBytes: value '-1'; allowed is a number of bytes, 0.."),
-        ("diskFreeMinBytes=lots\n", "diskFreeMinBytes: value 'lots'; allowed is a number of bytes such as 65536"),
-        ("diskFreeMinBytes=10\ndiskFreeResumeBytes=9\n", "diskFreeResumeBytes: value 9; allowed is at least diskFree"),
-        ("diskFreeResumeBytes=9\n", "diskFreeResumeBytes: value 9; allowed is together with diskFreeMinBytes"),
-        ("diskCheckInterval=1\n", "diskCheckInterval: value '1'; allowed is a number of 10.."),
+        ("diskFreeMinBytes=-1\n", "diskFreeMinBytes: value '-1'; expected a number of bytes, 0.."),
+        ("diskFreeMinBytes=lots\n", "diskFreeMinBytes: value 'lots'; expected a number of bytes such as 65536"),
+        ("diskFreeMinBytes=10\ndiskFreeResumeBytes=9\n", "diskFreeResumeBytes: value 9; expected at least diskFree"),
+        ("diskFreeResumeBytes=9\n", "diskFreeResumeBytes: value 9; expected only together with diskFreeMinBytes"),
+        ("diskCheckInterval=1\n", "diskCheckInterval: value '1'; expected a number of 10.."),
         ("diskFreeMin=1\n", "the nearest valid key is diskFreeMinBytes"),
     ],
 )

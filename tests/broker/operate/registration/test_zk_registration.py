@@ -130,7 +130,7 @@ def test_a_broker_that_is_gone_for_good_is_forgotten(brokers: Brokers, capsys: p
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
-        (["--zookeeper", "zk1:2181", "1024"], "broker id '1024': allowed is 0..1023"),
+        (["--zookeeper", "zk1:2181", "1024"], "broker id '1024': expected 0..1023"),
         (["--zookeeper", "zk1:x", "3"], "'zk1:x': expected host:port,host:port/root"),
         (["--zookeeper", "127.0.0.1:1/", "3"], "expected host:port,host:port/root"),
     ],

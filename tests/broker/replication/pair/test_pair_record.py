@@ -36,11 +36,11 @@ def test_a_member_replaces_another_one() -> None:
     ("changes", "reason"),
     [
         ({"version": 2}, "its version is 2; this broker reads version 1"),
-        ({"epoch": 0}, "its epoch is 0; allowed is 1 and up"),
+        ({"epoch": 0}, "its epoch is 0; expected 1 and up"),
         ({"epoch": True}, "its epoch is True"),
         ({"epoch": "7"}, "its epoch is '7'"),
         ({"inSync": []}, r"its set in sync is \[\]"),
-        ({"inSync": ["x"]}, r"its set in sync is \['x'\]; allowed are members"),
+        ({"inSync": ["x"]}, r"its set in sync is \['x'\]; expected members"),
         ({"members": None}, "it is not the record of a pair"),
         ({"members": {"a": {}}}, "it is not the record of a pair: KeyError"),
     ],

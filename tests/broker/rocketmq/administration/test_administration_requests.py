@@ -121,7 +121,7 @@ def test_topics_that_cannot_be_made_or_deleted(front: Front, topic: str, text: s
     newer = front.ask(made(topic), version=VERSION_5)
     assert newer.code == (1 if topic == "TBW102" else 29)
     refused = front.ask(made("U", reads=99_999))
-    assert (refused.code, refused.remark) == (1, "topic 'U': 99999 queues; allowed are 0 to 4096")
+    assert (refused.code, refused.remark) == (1, "topic 'U': 99999 queues; expected 0 to 4096")
 
 
 def test_a_deleted_topic_takes_its_messages_and_offsets_with_it(front: Front) -> None:
@@ -209,7 +209,7 @@ def test_groups_are_made_shown_and_deleted(front: Front) -> None:
     [
         (b"{}", "groupName"),
         (b'{"groupName":""}', "the name of a group is empty"),
-        (b'{"groupName":"g","retryQueueNums":100}', "retryQueueNums 100; allowed are 0 to 64"),
+        (b'{"groupName":"g","retryQueueNums":100}', "retryQueueNums 100; expected 0 to 64"),
         (json.dumps({"groupName": "g" * 256}).encode(), "256 bytes"),
     ],
 )

@@ -24,13 +24,13 @@ def test_the_type_of_messages_is_kept(before: str, changes: str, after: str) -> 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ("message.type=FIFO", "attributes 'message.type=FIFO'; allowed are +NAME=VALUE and -NAME"),
-        ("+message.type", "allowed are +NAME=VALUE"),
-        ("-message.type=FIFO", "allowed are +NAME=VALUE"),
-        ("+", "allowed are +NAME=VALUE"),
-        ("+message.type=LITE", "message.type 'LITE'; allowed are UNSPECIFIED, NORMAL, FIFO, DELAY"),
-        ("+queue.type=BatchCQ", "queue.type 'BatchCQ'; allowed is SimpleCQ"),
-        ("+colour=red", "attribute 'colour'; allowed are message.type, queue.type"),
+        ("message.type=FIFO", "attributes 'message.type=FIFO'; expected +NAME=VALUE and -NAME"),
+        ("+message.type", "expected +NAME=VALUE"),
+        ("-message.type=FIFO", "expected +NAME=VALUE"),
+        ("+", "expected +NAME=VALUE"),
+        ("+message.type=LITE", "message.type 'LITE'; expected UNSPECIFIED, NORMAL, FIFO, DELAY"),
+        ("+queue.type=BatchCQ", "queue.type 'BatchCQ'; expected SimpleCQ"),
+        ("+colour=red", "attribute 'colour'; expected message.type, queue.type"),
     ],
 )
 def test_what_cannot_be_is_named(changes: str, text: str) -> None:

@@ -40,11 +40,11 @@ class TestKeys:
     @pytest.mark.parametrize(
         ("line", "message"),
         [
-            ("listenPort=99999", "f listenPort: value '99999'; allowed is a number from 0 to 65535"),
-            ("listenPort=abc", "allowed is a number"),
+            ("listenPort=99999", "f listenPort: value '99999'; expected a number from 0 to 65535"),
+            ("listenPort=abc", "expected a number"),
             ("listenPort=\\uabc", r"f: '.uabc': .u must be followed by four hex digits"),
-            ("orderMessageEnable=yes", "f orderMessageEnable: value 'yes'; allowed is true or false"),
-            ("tls.server.mode=maybe", "allowed is disabled, permissive, enforcing"),
+            ("orderMessageEnable=yes", "f orderMessageEnable: value 'yes'; expected true or false"),
+            ("tls.server.mode=maybe", "expected disabled, permissive, enforcing"),
             ("tls.server.mode=enforcing", "enforcing needs tls.server.certPath"),
             ("tls.server.certPath=/x.pem", "it needs tls.server.keyPath"),
             ("tls.server.need.client.auth=require", "it needs tls.server.trustCertPath"),
@@ -83,7 +83,7 @@ class TestChanges:
             ("kvConfigPath=/etc/passwd", "Can not update config path"),
             ("configStorePath=/etc/passwd\norderMessageEnable=true", "Can not update config path"),
             ("listenPort=1\ntls.server.mode=disabled", "listenPort, tls.server.mode: can only be changed in the file"),
-            ("orderMessageEnable=perhaps", "allowed is true or false"),
+            ("orderMessageEnable=perhaps", "expected true or false"),
             ("orderMessageEnable=\\u12", "must be followed by four hex digits"),
             ("x" * 70_000, "a change of 70000 characters; at most 65536 are allowed"),
         ],
@@ -117,7 +117,7 @@ class TestCommand:
         assert err == f"metaq-namesrv: {file}: nonsense is unknown\n"
 
     @pytest.mark.parametrize(
-        ("text", "message"), [("listenPort=x\n", "allowed is a number"), (None, "cannot be read: No such file")]
+        ("text", "message"), [("listenPort=x\n", "expected a number"), (None, "cannot be read: No such file")]
     )
     def test_wrong_configuration(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, message: str

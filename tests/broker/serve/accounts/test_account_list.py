@@ -111,8 +111,8 @@ def test_addresses(pattern: str, inside: list[str], outside: list[str]) -> None:
         ("accounts:\n- accessKey: a", "account 'a': its secretKey has fewer than 7 characters"),
         ("accounts:\n- secretKey: 12345678", "an account has no accessKey"),
         ("accounts:\n- accessKey: a\n  secretKey: 12345678\n  perm: PUB", "account: unknown key 'perm'"),
-        ("accounts:\n- accessKey: a\n  secretKey: 12345678\n  admin: yes", "admin 'yes'; allowed are true and false"),
-        ("accounts:\n- accessKey: a\n  secretKey: 12345678\n  defaultTopicPerm: PUP", "permission 'PUP'; allowed are"),
+        ("accounts:\n- accessKey: a\n  secretKey: 12345678\n  admin: yes", "admin 'yes'; expected true or false"),
+        ("accounts:\n- accessKey: a\n  secretKey: 12345678\n  defaultTopicPerm: PUP", "permission 'PUP'; expected"),
         ("accounts:\n- accessKey: a\n  secretKey: 12345678\n  topicPerms: [T]", "expected NAME=PERMISSION"),
         ("accounts:\n- accessKey: a\n  secretKey: 12345678\n  topicPerms: T=PUB", "topicPerms is not a list of texts"),
         (2 * "- x" + "", "the file: expected KEY"),
@@ -120,8 +120,8 @@ def test_addresses(pattern: str, inside: list[str], outside: list[str]) -> None:
             "accounts:\n- accessKey: a\n  secretKey: 12345678\n- accessKey: a\n  secretKey: 12345679",
             "account 'a' is there twice",
         ),
-        ("globalWhiteRemoteAddresses:\n- 10.1", "address '10.1'; allowed are such as"),
-        ("globalWhiteRemoteAddresses:\n- 10.1.x.3", "address '10.1.x.3'; allowed are such as"),
+        ("globalWhiteRemoteAddresses:\n- 10.1", "address '10.1'; expected an address such as"),
+        ("globalWhiteRemoteAddresses:\n- 10.1.x.3", "address '10.1.x.3'; expected an address such as"),
     ],
 )
 def test_a_wrong_file_names_what_is_wrong_and_no_secret(text: str, reason: str) -> None:

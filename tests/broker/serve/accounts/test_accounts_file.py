@@ -65,7 +65,7 @@ def test_without_a_right_file_there_is_no_start(content: bytes | None, reason: s
 
 def test_a_large_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accounts_file, "FILE_BYTES_MAX", 10)
-    with pytest.raises(AccountsFileRefused, match="bytes; allowed are 10"):
+    with pytest.raises(AccountsFileRefused, match="bytes; expected at most 10"):
         AccountsFile(Files(), written(tmp_path / "accounts.yml", "a"))
 
 
