@@ -66,7 +66,7 @@ class RefreshedCache:
         self._is_asked_soon = False
 
     def _begin(self) -> None:
-        """Start without refreshes; also in a child process, where those of the parent never end."""
+        """Start without refreshes; also in a child process, where the parent's refreshes never end."""
         notify_after_fork(self._begin)
         self._refreshes: dict[Hashable, Background[Any]] = {}
 

@@ -257,7 +257,7 @@ class SyncMaster:
             with self._named(log):
                 partition_sender = await self._sender(self._peer, log, job)
                 await partition_sender.send_missing(job)
-        except Exception as error:  # a defect, too: what waits for this must hear of it
+        except Exception as error:  # a defect, too: what waits for this gets the error
             self._in_sync = False
             if not self._broken.done():
                 self._broken.set_exception(error)

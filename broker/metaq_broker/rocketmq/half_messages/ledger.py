@@ -6,9 +6,9 @@
      ▲                  │
      └──────────────────┘   the decision could not be stored
 
-Those that were added and are not open are ended. The first notes about ended ones behind the first open one are
-remembered, for blocks of ordinals, since one may stay open for days, and so are the first notes about open ones: they
-determine ``positions``, from which a restart reads.
+A half message that was added and is not open has ended. A half message may stay open for days, and others behind it
+end meanwhile: the first notes about these are remembered, for blocks of ordinals. So are the first notes about open
+half messages. Both determine ``positions``, from which a restart reads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 HALF_MESSAGES_MAX: Final = 100_000
 
 BLOCK: Final = 1024
-"""Ordinals of ended ones with one first note."""
+"""Ordinals of ended half messages that share one first note."""
 
 
 @dataclass(slots=True, eq=False)

@@ -10,8 +10,8 @@ has key ``partition-number/NUMBER``, value ``incarnation (or -) / stretch / queu
 durable, so that after a crash no other stretch gets it. A number is never reused, even if the table is replaced by an
 older copy (``StateMark``): a recreated partition has another incarnation, and gets new numbers. A promoted slave may
 not know its master's last numbers: it skips ``LEFT_OUT``. This is recorded in the mark, and for its own slaves, which
-copy only the table, under the key ``partition-number-floor``, and so is the next number when those of a deleted
-partition are forgotten.
+copy only the table, under the key ``partition-number-floor``. When the numbers of a deleted partition are forgotten,
+the next number is recorded there, too.
 
 Source: docs/log-format.md, "Physical offsets".
 """

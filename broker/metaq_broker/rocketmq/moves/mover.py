@@ -10,9 +10,10 @@ A crash between append and note would deliver a message twice. So after a restar
 from their floors on: the origins found there were moved, and ``was_moved`` returns true for them.
 
 A floor remains valid for later moves to the same queue, so only the first of them waits for the table. About once a
-second (``tick``) floors rise, so that there is little to read, to ends that the queues had at a time such that all
-moves in progress then are noted now. Floors of queues without moves meanwhile are dropped. While a move is not noted,
-such as of a message whose neighbours wait for a closed queue, no floor rises, but those that no open move needs go.
+second, ``tick`` records the ends of the queues. When all moves that were in progress at that moment are noted, the
+floors rise to these ends, so that a restart has little to read; floors of queues without moves meanwhile are dropped.
+While a move is not noted, such as of a message whose neighbours wait for a closed queue, no floor rises, but floors
+that no open move needs are dropped.
 
 Everything runs on the event loop. Source: docs/rocketmq-broker.md.
 """
