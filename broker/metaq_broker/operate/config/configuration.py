@@ -31,6 +31,7 @@ from metaq_broker.operate.config.replication import (
     Role,
     check_master,
     check_pair,
+    check_plain,
     read_role,
     role_warnings,
 )
@@ -213,6 +214,7 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
         raise ConfigError(source, "no topic is configured; add at least one section such as [topic=test]")
     role = read_role(sections, source)
     check_master(role, zookeeper.has_address, f"{source} [slave] master")
+    check_plain(role, system.tls_cert_file, source)
     check_pair(role, Address(system.host_name, system.server_port), zookeeper.has_address, source)
     unmatched = frozenset(name for name in topics if _is_unmatched(name, topics))
     warnings = (

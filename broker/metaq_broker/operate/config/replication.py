@@ -176,6 +176,21 @@ def check_master(role: Role | None, has_registry: bool, where: str) -> None:
         raise ConfigError(where, "is required where there is no zk.zkConnect to look the master up")
 
 
+def check_plain(role: Role | None, tls_cert_file: str, source: str) -> None:
+    """Check that the other broker can connect to a member of a pair: links between brokers have no TLS.
+
+    Raises:
+        ConfigError: This broker's port accepts only TLS.
+    """
+    if tls_cert_file and isinstance(role, PairConfig | GregorConfig):
+        name = PAIR if isinstance(role, PairConfig) else GREGOR
+        raise ConfigError(
+            f"{source} [system] tlsCertFile",
+            f"cannot be set together with [{name}]: the other broker connects to this port, and links between brokers "
+            "have no TLS",
+        )
+
+
 def check_pair(role: Role | None, own: Address, has_registry: bool, source: str) -> None:
     """Check that a member of a pair has ZooKeeper (``has_registry``) and is not its own other member.
 

@@ -215,6 +215,14 @@ def test_a_pair_needs_zookeeper(zookeeper: str) -> None:
         parse(f"{MINIMAL}{zookeeper}[pair]\nother=h:1\n".encode())
 
 
+@pytest.mark.parametrize(("section", "name"), [("[pair]\nother=h:1\n", "pair"), ("[gregor]\n", "gregor")])
+def test_the_other_broker_must_be_able_to_connect_without_tls(section: str, name: str) -> None:
+    system = system_section(maxSegmentSize=1024, maxTransferSize=1024, tlsCertFile="/etc/metaq/server.pem")
+    with pytest.raises(ConfigError) as refused:
+        parse(f"{system}[topic=t]\n{ZOOKEEPER}{section}".encode())
+    assert f"[system] tlsCertFile: cannot be set together with [{name}]: the other broker" in str(refused.value)
+
+
 def test_a_port_of_the_command_line_is_checked_against_the_other_member() -> None:
     config = parse(f"{MINIMAL}{ZOOKEEPER}[pair]\nother=127.0.0.1:8124\n".encode())
     with pytest.raises(ConfigError, match="is this broker's own address"):
