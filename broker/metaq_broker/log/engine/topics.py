@@ -181,16 +181,20 @@ class Topics:
                 self._is_due = False
                 self._apply(self._merged())
 
-    def create(self, topic: str, settings: ServedTopic, on_durable: OnDurable | None = None) -> None:
+    def create(
+        self, topic: str, settings: ServedTopic, on_durable: OnDurable | None = None, *, is_of_clients: bool = True
+    ) -> None:
         """Create a topic, or change its settings. ``on_durable`` is called when that is durable and announced.
+
+        Not ``is_of_clients``: the broker itself needs it, whatever clients have made.
 
         Raises:
             TopicRefused: It is built in, its name or a number is not allowed, or there are too many topics.
             StateFull: There is no space for its settings.
         """
-        self.check(topic, settings)
+        self.check(topic, settings, is_of_clients=is_of_clients)
         made = None if on_durable is None else self._then_announced(on_durable)
-        self._table.put(PREFIX + topic, json.dumps(asdict(settings)).encode(), made, is_of_clients=True)
+        self._table.put(PREFIX + topic, json.dumps(asdict(settings)).encode(), made, is_of_clients=is_of_clients)
         if self._made.get(topic) != settings:
             self._made[topic] = settings
             self._added[topic] = self._topic_config(topic, settings)
@@ -279,7 +283,7 @@ class Topics:
         for topic in changed - self._made.keys():
             self._changed(topic)
 
-    def check(self, topic: str, settings: ServedTopic) -> None:
+    def check(self, topic: str, settings: ServedTopic, *, is_of_clients: bool = True) -> None:
         """Check that a topic may be made or changed so. Raises ``TopicRefused``."""
         if topic in self._built_in:
             raise TopicRefused(topic, "it is a system topic")
@@ -290,7 +294,7 @@ class Topics:
                 raise TopicRefused(topic, f"{getattr(settings, name)} queues; expected 0 to {QUEUES_MAX}")
         if not 0 <= settings.perm <= READ | WRITE | INHERIT:
             raise TopicRefused(topic, f"perm {settings.perm}; expected 0 to {READ | WRITE | INHERIT}")
-        if topic not in self._made and self._made_like(topic) >= TOPICS_MAX:
+        if is_of_clients and topic not in self._made and self._made_like(topic) >= TOPICS_MAX:
             raise TopicRefused(topic, f"clients have made {TOPICS_MAX} topics, and the broker allows no more")
 
     def _made_like(self, topic: str) -> int:

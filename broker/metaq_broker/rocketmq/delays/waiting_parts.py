@@ -46,14 +46,14 @@ class WaitingParts:
         may_run: Callable[[], bool] = lambda: True,
         may_send: MaySend = lambda _session, _topic: True,
     ) -> None:
-        make_topic = topic_maker(topics)
-        mover: Mover[OutgoingMessage] = Mover(StoreMoves(store, make_topic), state)
+        needed = topic_maker(topics, is_of_clients=False)  # else one that cannot be made holds up all of its level
+        mover: Mover[OutgoingMessage] = Mover(StoreMoves(store, needed), state)
         self.rounds = Rounds(mover, store.steady_ms, may_run)
         self.delays = DelayedDelivery(store, mover, state, self.rounds, clock, levels, broker_name)
         self.transactions = Transactions(
             store, mover, state, self.rounds, clock, sessions_of(members, may_send), self.delays, policy
         )
-        self.retries = Retries(store, self.delays, groups, make_topic)
+        self.retries = Retries(store, self.delays, groups, topic_maker(topics))
         self.recalls = RecallRequests(store, self.delays.timed)
 
     @property
@@ -93,8 +93,8 @@ def sessions_of(members: Members, may_send: MaySend) -> Callable[[str, str], Seq
     return sessions
 
 
-def topic_maker(topics: Topics) -> MakeTopic:
-    """Return a function that creates a topic unless it has enough queues."""
+def topic_maker(topics: Topics, *, is_of_clients: bool = True) -> MakeTopic:
+    """Return a function that creates a topic unless it has enough queues; see ``Topics.create``."""
 
     def make(topic: str, queues: int, kept: Callable[[Exception | None], None]) -> None:
         settings = topics.settings(topic)
@@ -103,7 +103,7 @@ def topic_maker(topics: Topics) -> MakeTopic:
             return
         new = ServedTopic(queues, queues) if settings is None else _wider(settings, queues)
         try:
-            topics.create(topic, new, kept)
+            topics.create(topic, new, kept, is_of_clients=is_of_clients)
         except MetaqError as error:
             kept(error)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal, TooLarge
-from metaq_broker.log.engine.topics import ServedTopic
+from metaq_broker.log.engine.topics import ServedTopic, TopicRefused
+from metaq_broker.log.files.errors import StateFull
 from metaq_broker.rocketmq.delays.delays import TIMER_MAX_MS, DelayInvalid
 from metaq_broker.rocketmq.delays.levels import DelayLevels
 from metaq_broker.rocketmq.system_topics import HALF_TOPIC, NOTE_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -111,6 +112,30 @@ def test_what_waits_over_a_restart_is_delivered_once(tmp_path: Path, clean: bool
     play(tmp_path, with_topic, clean=clean)
     play(tmp_path, second, clean=clean)
     play(tmp_path, third, levels=DelayLevels((40, 80)))
+
+
+@pytest.mark.parametrize("limit", ["topics", "bytes"])
+def test_also_where_clients_may_make_no_more_topics(
+    tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nothing of that level would be delivered any more, to nobody."""
+
+    async def scenario(broker: WaitingBroker) -> None:
+        broker.topics.create("orders", WIDE)
+        await broker.stored(b"gone", {"DELAY": "2"}, topic="orders")
+        broker.topics.delete("orders")
+        if limit == "topics":
+            monkeypatch.setattr("metaq_broker.log.engine.topics.TOPICS_MAX", 0)
+        else:
+            broker.state.put("filler", bytes(60_000))  # a sixteenth of all is the broker's own
+            broker.state.bytes_max = broker.state.size_bytes * 16 // 15
+        with pytest.raises(TopicRefused if limit == "topics" else StateFull):
+            broker.topics.create("another", WIDE)
+        await broker.stored(b"behind it", {"DELAY": "2"})
+        await broker.bodies_are(b"gone", topic="orders")
+        await broker.bodies_are(b"behind it")
+
+    play(tmp_path, scenario)
 
 
 def test_a_topic_that_was_deleted_meanwhile_is_made_anew(tmp_path: Path) -> None:
