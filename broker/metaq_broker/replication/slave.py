@@ -179,7 +179,7 @@ class AsyncSlave:
                     if self._stopping.is_set() or not copy.behind(original):
                         break
                     await copy.step(peer, original)
-            except CopyRefused as refused:
+            except (CopyRefused, OSError) as refused:
                 self._note_fault(partition_key, str(refused))
             else:
                 self._clear_fault(partition_key)

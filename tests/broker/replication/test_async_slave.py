@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -200,6 +202,30 @@ async def test_many_partitions_follow(tmp_path: Path, count: int) -> None:
         async with copying(tmp_path, master) as slave:
             await until_caught_up(slave)
             assert len(slave.replication.slave.states()) == count
+
+
+@in_loop
+async def test_a_copy_that_cannot_be_read_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = PartitionLog.ordinal
+
+    def broken(log: PartitionLog, offset: int) -> int:
+        if log.topic == "bad":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(log, offset)
+
+    async with fed_master(tmp_path / "m", bodies(5)) as (master, producer):
+        await put_many(producer, bodies(5), "bad", 0)
+        config = await copied(tmp_path, master)
+        monkeypatch.setattr(PartitionLog, "ordinal", broken)
+        await put_many(producer, bodies(5, mark=1))
+        async with running(config) as broker:
+            slave = broker.replication.slave
+            assert slave is not None
+            await until(lambda: any(each.fault for each in slave.states()), "a fault")
+            states = {each.partition_key[0]: each for each in slave.states()}
+            assert "Input/output error" in str(states["bad"].fault)
+            assert slave.trouble is None
+            await until(lambda: not any(each.lag_bytes for each in slave.states()), "the other one is copied")
 
 
 @in_loop
