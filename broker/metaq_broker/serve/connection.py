@@ -316,10 +316,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._used_s < served_s:
             self._used_s = served_s
         self._quantum_end = began + quantum_s
-        if self._file is not None or not replies.idle:
-            self._send()
-        if self._input:
-            self._carry_out_some()
+        try:
+            if self._file is not None or not replies.idle:
+                self._send()
+            if self._input:
+                self._carry_out_some()
+        except Exception as defect:  # its client would wait for an answer that does not come
+            self._loop.call_exception_handler({"message": "a connection failed", "exception": defect})
+            self.abort()
+            return
         ended = self._loop.time()
         self._used_s += ended - began
         queue.charge(began, ended, id(self))
