@@ -60,6 +60,9 @@ QUEUES_MAX: Final = 10_000
 EXTRA_BYTES_MAX: Final = 4 + HEAD_BYTES_MAX + 2 * BYTES_MAX
 """Limit on bytes of a frame's body in addition to the message: tag, fields, properties."""
 
+ANY_BYTES: Final = 1 << 30
+"""More bytes of a body than any configuration allows."""
+
 
 class OutgoingMessage(NamedTuple):
     """A message to be stored. ``properties`` is RocketMQ's text of them, at most 32,767 bytes; the tag is in it.
@@ -177,7 +180,8 @@ class MessageStore:
     def append(self, topic: str, queue: int, messages: Sequence[OutgoingMessage], done: OnStored) -> None:
         """Store messages as one unit; ``done`` is called once with where they are, or why they are not.
 
-        It is called when they may be acknowledged, and never before this returns, except with a refusal.
+        It is called when they may be acknowledged, and never before this returns, except with a refusal. The callers
+        check the lengths of clients' messages: one that waits may have been stored when longer ones were allowed.
 
         Raises:
             FieldError: A number of a message does not fit.
@@ -198,18 +202,21 @@ class MessageStore:
             )
             for each in messages
         ]
-        self.append_frames(topic, queue, [(FrameBlock.of(frames), done)])
+        self._append(topic, queue, [(FrameBlock.of(frames), done)], ANY_BYTES)
 
     def append_frames(self, topic: str, queue: int, sends: Sequence[Send]) -> None:
         """Append the frames of some sends as one unit; their ids are assigned when they are stored.
 
         If the unit is refused because a frame is invalid, the sends are appended one by one.
         """
+        self._append(topic, queue, sends, self._extra_bytes)
+
+    def _append(self, topic: str, queue: int, sends: Sequence[Send], extra_bytes: int) -> None:
         unit = _Unit(self, topic, queue, sends)
-        outcome = self.engine.append(Append(topic, queue, unit.frames, Terms.MADE, self._extra_bytes), unit.durable)
+        outcome = self.engine.append(Append(topic, queue, unit.frames, Terms.MADE, extra_bytes), unit.durable)
         if isinstance(outcome, BlockInvalid) and len(sends) > 1:
             for send in sends:
-                self.append_frames(topic, queue, [send])
+                self._append(topic, queue, [send], extra_bytes)
         elif isinstance(outcome, Refusal):
             unit.refuse(outcome)
         else:

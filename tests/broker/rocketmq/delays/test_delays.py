@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import remoting_brokers
 from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal, TooLarge
 from metaq_broker.log.engine.topics import ServedTopic, TopicRefused
 from metaq_broker.log.files.errors import StateFull
@@ -112,6 +113,26 @@ def test_what_waits_over_a_restart_is_delivered_once(tmp_path: Path, clean: bool
     play(tmp_path, with_topic, clean=clean)
     play(tmp_path, second, clean=clean)
     play(tmp_path, third, levels=DelayLevels((40, 80)))
+
+
+def test_what_waits_is_delivered_where_messages_of_its_length_are_not_allowed_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = bytes(100_000)
+
+    async def before(broker: WaitingBroker) -> None:
+        await broker.stored(large, {"DELAY": "5"})
+        await broker.stored(b"behind it", {"DELAY": "5"})
+        await broker.stored(large, {"TIMER_DELAY_MS": "300"}, queue=1)
+
+    async def after(broker: WaitingBroker) -> None:
+        await broker.bodies_are(large, b"behind it")
+        await broker.bodies_are(large, queue=1)
+
+    play(tmp_path, before)
+    smaller = remoting_brokers.SYSTEM.replace("maxMessageSize=1000000", "maxMessageSize=1000")
+    monkeypatch.setattr(remoting_brokers, "SYSTEM", smaller)
+    play(tmp_path, after)
 
 
 @pytest.mark.parametrize("limit", ["topics", "bytes"])
