@@ -160,6 +160,10 @@ class Topics:
         """Return whether messages of a topic are, or were, stored."""
         return self._stores.has_topic(topic)
 
+    def accepts(self, topic: str) -> bool:
+        """Return whether messages can be stored in a topic: not in one that only has some of earlier."""
+        return topic in self._made or topic in self._built_in or self._config.accepts(topic)
+
     def is_built_in(self, topic: str) -> bool:
         return topic in self._built_in
 

@@ -98,7 +98,7 @@ def topic_maker(topics: Topics, *, is_of_clients: bool = True) -> MakeTopic:
 
     def make(topic: str, queues: int, kept: Callable[[Exception | None], None]) -> None:
         settings = topics.settings(topic)
-        if settings is not None and settings.queues >= queues:
+        if settings is not None and settings.queues >= queues and topics.accepts(topic):
             kept(None)
             return
         new = ServedTopic(queues, queues) if settings is None else _wider(settings, queues)
@@ -112,4 +112,4 @@ def topic_maker(topics: Topics, *, is_of_clients: bool = True) -> MakeTopic:
 
 def _wider(settings: ServedTopic, queues: int) -> ServedTopic:
     """Queues that only have messages left, or get some that waited, are read and not written."""
-    return replace(settings, read_queues=queues)
+    return replace(settings, read_queues=max(queues, settings.read_queues))

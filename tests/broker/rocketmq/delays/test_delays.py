@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import remoting_brokers
 from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal, TooLarge
-from metaq_broker.log.engine.topics import ServedTopic, TopicRefused
+from metaq_broker.log.engine.topics import READ, ServedTopic, TopicRefused
 from metaq_broker.log.files.errors import StateFull
 from metaq_broker.rocketmq.delays.delays import TIMER_MAX_MS, DelayInvalid
 from metaq_broker.rocketmq.delays.levels import DelayLevels
@@ -113,6 +113,23 @@ def test_what_waits_over_a_restart_is_delivered_once(tmp_path: Path, clean: bool
     play(tmp_path, with_topic, clean=clean)
     play(tmp_path, second, clean=clean)
     play(tmp_path, third, levels=DelayLevels((40, 80)))
+
+
+def test_a_topic_that_the_configuration_names_no_more_gets_what_waits_for_it(tmp_path: Path) -> None:
+    async def before(broker: WaitingBroker) -> None:
+        await broker.stored(b"now", topic="orders", queue=1)
+        await broker.stored(b"late", {"DELAY": "5"}, topic="orders", queue=1)
+        await broker.stored(b"behind it", {"DELAY": "5"})
+
+    async def after(broker: WaitingBroker) -> None:
+        await broker.bodies_are(b"now", b"late", topic="orders", queue=1)
+        await broker.bodies_are(b"behind it")
+        settings = broker.topics.settings("orders")
+        assert settings is not None
+        assert (settings.read_queues, settings.perm) == (2, READ)
+
+    play(tmp_path, before, more="[topic=orders]\n")
+    play(tmp_path, after)
 
 
 def test_what_waits_is_delivered_where_messages_of_its_length_are_not_allowed_any_more(
