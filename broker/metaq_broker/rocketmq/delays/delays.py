@@ -211,6 +211,8 @@ class DelayedDelivery:
         delay = self.delay_of(parse_properties(message.properties))
         if delay is None:
             return False
+        if not isinstance(delay, Refusal):  # it would hold up its level when it is due
+            delay = self._store.put_refusal(send.header.topic, send.queue) or delay
         if isinstance(delay, Refusal):
             done(delay)
         else:

@@ -413,6 +413,10 @@ class MessageStore:
         log = self._log(topic, queue)
         return log if isinstance(log, Refusal) and not isinstance(log, PartitionEmpty) else None
 
+    def put_refusal(self, topic: str, queue: int) -> Refusal | None:
+        """Return why a message for a queue would be refused now, ``None`` if it would not."""
+        return self.engine.put_refusal(topic, queue, is_ours=True) or self.fault(topic, queue)
+
     def steady_ms(self) -> int:
         """Return the time without jumps, which determines due messages (``log.engine.steady_time``)."""
         return self.engine.id_clock.steady_ms()

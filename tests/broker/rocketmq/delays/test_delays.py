@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import remoting_brokers
-from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal, TooLarge
+from metaq_broker.log.engine.outcomes import BlockInvalid, PartitionClosed, Refusal, TooLarge
 from metaq_broker.log.engine.topics import READ, ServedTopic, TopicRefused
 from metaq_broker.log.files.errors import StateFull
 from metaq_broker.rocketmq.delays.delays import TIMER_MAX_MS, DelayInvalid
@@ -113,6 +113,19 @@ def test_what_waits_over_a_restart_is_delivered_once(tmp_path: Path, clean: bool
     play(tmp_path, with_topic, clean=clean)
     play(tmp_path, second, clean=clean)
     play(tmp_path, third, levels=DelayLevels((40, 80)))
+
+
+@pytest.mark.parametrize("properties", [{"DELAY": "2"}, {"TIMER_DELAY_MS": "50"}])
+def test_for_a_closed_queue_nothing_waits(tmp_path: Path, properties: dict[str, str]) -> None:
+    """A producer sends it elsewhere then; here it would hold up all messages of its level."""
+
+    async def scenario(broker: WaitingBroker) -> None:
+        broker.engine.close_partition("t", 1)
+        assert isinstance(await broker.send(b"closed", properties, queue=1), PartitionClosed)
+        await broker.stored(b"open", properties)
+        await broker.bodies_are(b"open")
+
+    play(tmp_path, scenario)
 
 
 def test_a_topic_that_the_configuration_names_no_more_gets_what_waits_for_it(tmp_path: Path) -> None:
