@@ -170,6 +170,9 @@ class DelayedDelivery:
 
     def store(self, topic: str, queue: int, message: OutgoingMessage, delay: Delay, done: OnStored) -> None:
         """Store a message that is delivered to ``topic`` when due; ``done`` gets its position in the waiting queue."""
+        if (refusal := self._store.put_refusal(topic, queue)) is not None:  # it would hold up its level when it is due
+            done(refusal)
+            return
         added = {REAL_TOPIC: topic, REAL_QUEUE: str(queue)}
         if isinstance(delay, Level):
             added[DELAY] = str(delay.number)
@@ -211,8 +214,6 @@ class DelayedDelivery:
         delay = self.delay_of(parse_properties(message.properties))
         if delay is None:
             return False
-        if not isinstance(delay, Refusal):  # it would hold up its level when it is due
-            delay = self._store.put_refusal(send.header.topic, send.queue) or delay
         if isinstance(delay, Refusal):
             done(delay)
         else:

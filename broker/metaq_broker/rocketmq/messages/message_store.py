@@ -32,6 +32,7 @@ from metaq_broker.log.engine.outcomes import (
     NothingAt,
     PartitionClosed,
     PartitionEmpty,
+    PartitionLimit,
     PartitionUnavailable,
     Refusal,
     StorageFailed,
@@ -415,7 +416,11 @@ class MessageStore:
 
     def put_refusal(self, topic: str, queue: int) -> Refusal | None:
         """Return why a message for a queue would be refused now, ``None`` if it would not."""
-        return self.engine.put_refusal(topic, queue, is_ours=True) or self.fault(topic, queue)
+        refusal = self.engine.put_refusal(topic, queue, is_ours=True) or self.fault(topic, queue)
+        if refusal is not None or self.engine.stores.get(topic, queue) is not None:
+            return refusal
+        limit = self.engine.more_partitions_refusal()
+        return None if limit is None else PartitionLimit(limit)
 
     def steady_ms(self) -> int:
         """Return the time without jumps, which determines due messages (``log.engine.steady_time``)."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import remoting_brokers
-from metaq_broker.log.engine.outcomes import BlockInvalid, PartitionClosed, Refusal, TooLarge
+from metaq_broker.log.engine.outcomes import BlockInvalid, PartitionClosed, PartitionLimit, Refusal, TooLarge
 from metaq_broker.log.engine.topics import READ, ServedTopic, TopicRefused
 from metaq_broker.log.files.errors import StateFull
 from metaq_broker.rocketmq.delays.delays import TIMER_MAX_MS, DelayInvalid
@@ -124,6 +124,20 @@ def test_for_a_closed_queue_nothing_waits(tmp_path: Path, properties: dict[str, 
         assert isinstance(await broker.send(b"closed", properties, queue=1), PartitionClosed)
         await broker.stored(b"open", properties)
         await broker.bodies_are(b"open")
+
+    play(tmp_path, scenario)
+
+
+def test_nor_for_one_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = remoting_brokers.SYSTEM.replace("maxMessageSize=", "maxPartitions=2\nmaxMessageSize=")
+    monkeypatch.setattr(remoting_brokers, "SYSTEM", few)
+
+    async def scenario(broker: WaitingBroker) -> None:
+        await broker.stored(b"now")
+        await broker.stored(b"late", {"DELAY": "2"})
+        assert isinstance(await broker.send(b"limit", {"DELAY": "2"}, queue=1), PartitionLimit)
+        await broker.stored(b"behind it", {"DELAY": "2"})
+        await broker.bodies_are(b"now", b"late", b"behind it")
 
     play(tmp_path, scenario)
 
