@@ -7,8 +7,8 @@ message is compared when a run begins, and after each new connection: without on
 partition ends before the offset, or is not listed, it is compared when it has grown there.
 
 If it differs, messages are lost: messages stored since the copy have not been read. They were stored later than the
-last message read, so a query that may continue does so at the first message stored later; if brokers store no times, at
-the start of the partition.
+last message read, so a query that may continue does so at the first message stored later; if brokers store no times, or
+the message before the offset has none that is later (the clock was set back), at the start of the partition.
 """
 
 from __future__ import annotations
@@ -61,16 +61,24 @@ class Continuity:
         self._beyond = wanted - reached
         if again:
             self._compared_at = self._source.cluster.connections
-        return {where: behind.get(where, available[where].offsets.start) for where in differing}
+        starts = {where: available[where].offsets.start for where in differing}
+        return starts | {where: at for where, at in behind.items() if at < known.offsets[where]}
 
-    def require_planned(self, end: Progress, available: AvailableRanges) -> None:
-        """Compare the end of a batch that an earlier run has planned.
+    def require_planned(self, start: Progress, end: Progress, available: AvailableRanges) -> set[TopicPartition]:
+        """Compare start and end of a batch that an earlier run has planned, if the query may continue.
+
+        Return the partitions where the start is in another log. Nothing can be read there: ``resumed`` continues at the
+        first message stored later than the one before ``end``. The others are read unchanged.
 
         Raises:
-            DataLoss, MetaqError: As ``resumed``. The planned batch is read unchanged, if the query may continue.
+            DataLoss, MetaqError: As ``resumed``.
         """
         for where in sorted(self._differing(end, available, end.last.keys()) or ()):
             self._report(where, end)
+        lost = self._differing(start, available, start.last.keys()) or set()
+        for where in sorted(lost):
+            self._report(where, start)
+        return lost
 
     def noted(self, known: Progress, end: Progress, available: AvailableRanges) -> Progress:
         """Return ``end`` of a batch that begins at ``known``, with the messages before its offsets.

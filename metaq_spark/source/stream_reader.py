@@ -151,12 +151,13 @@ class StreamReader(ShippedToWorkers, DataSourceStreamReader, SupportsTriggerAvai
     @plain_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the batch between the two offsets."""
-        upto = self._known.read(end)
+        begin, upto = self._known.read(start), self._known.read(end)
         self._read_topics = {where.topic for where in upto.offsets}
+        ranges = ranges_between(begin, upto)
         if upto.last and upto is not self._planned and upto != self._initial:
-            self._continuity.require_planned(upto, self._lookup.latest().available)
-            self._planned = upto
-        return tasks(ranges_between(self._known.read(start), upto), upto.incarnations, self._checked)
+            lost = self._continuity.require_planned(begin, upto, self._lookup.latest().available)
+            ranges = {where: span for where, span in ranges.items() if where not in lost}
+        return tasks(ranges, upto.incarnations, self._checked)
 
     @plain_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
