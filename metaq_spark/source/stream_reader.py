@@ -29,7 +29,7 @@ from metaq_spark.offsets import AvailableRanges, Offsets, Progress, ProgressMemo
 from metaq_spark.options.selection import chosen, option_of
 from metaq_spark.plain_errors import plain_errors, plain_errors_of_rows
 from metaq_spark.source.appeared import Appeared, since_of
-from metaq_spark.source.backend import Source
+from metaq_spark.source.backend import Cuts, Source
 from metaq_spark.source.continuity import Continuity
 from metaq_spark.source.limits import BatchLimits, TriggerDelay
 from metaq_spark.source.lookup import IdleBackoff, Lookup, Snapshot
@@ -135,6 +135,7 @@ class StreamReader(ShippedToWorkers, DataSourceStreamReader, SupportsTriggerAvai
         if end != known:
             self._idling.reset()
             self._planned = self._continuity.noted(known, end, available)
+            self._bring_ceiling_down(known, self._planned)
             return self._known.write(self._planned)
         if not ends_run:
             self._idling.rest()
@@ -264,6 +265,15 @@ class StreamReader(ShippedToWorkers, DataSourceStreamReader, SupportsTriggerAvai
     def _ends_run(self, limit: ReadLimit) -> bool:
         """Whether the run may end with this batch."""
         return self._ceiling is not None or isinstance(limit, ReadAllAvailable)
+
+    def _bring_ceiling_down(self, known: Progress, end: Progress) -> None:
+        """Bring the ends of the run down to boundaries, where a partition continues further back: in another log."""
+        ceiling = {} if self._ceiling is None else self._ceiling.offsets
+        lowered = {where: at for where, at in end.offsets.items() if at < known.offsets.get(where, at)}
+        asked = {where: Cuts(at, [ceiling[where]]) for where, at in lowered.items() if at < ceiling.get(where, at)}
+        if self._ceiling is not None and asked:
+            found = {where: at for where, (at,) in self._checked.cluster.positions.boundaries(asked).items()}
+            self._ceiling = replace(self._ceiling, offsets={**ceiling, **found})
 
     def _cut(self, plan: Plan, limit: ReadLimit) -> Progress:
         """Return where a planned batch ends under the limits."""

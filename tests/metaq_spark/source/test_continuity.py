@@ -205,6 +205,19 @@ def test_a_planned_batch_that_begins_in_another_log_is_not_read(story: Story, at
     assert story.run(end, failOnDataLoss="false")[1] == [*again, *new]
 
 
+def test_a_run_that_ends_where_the_log_did_when_it_began(story: Story) -> None:
+    """AvailableNow: what comes after the broker was put back has other boundaries."""
+    position, _ = story.run()
+    reader = story.stream(failOnDataLoss="false", lossGraceMs="1ms")
+    reader.prepareForTriggerAvailableNow()
+    story.put_back()
+    position, values = story.harness.micro_batch(reader, position)
+    new = [b"new %d" % number for number in range(6)]
+    story.put(*new)
+    position, batches = story.harness.drain(reader, position)
+    assert [*values, *(value for batch in batches for value in batch), *story.run(position)[1]] == new
+
+
 def test_the_same_log_goes_on(story: Story) -> None:
     """Also where retention has removed what was read last, and with a checkpoint of an older version."""
     position, _ = story.run()
