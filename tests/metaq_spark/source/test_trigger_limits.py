@@ -49,7 +49,7 @@ def test_limits_by_bytes(boundaries: dict[str, list[int]], limit: int, ends: dic
     assert limit_bytes(ahead, limit, Boundaries(**boundaries)) == ends
 
 
-frames = st.lists(st.integers(1, 60), min_size=1, max_size=12)
+frames = st.lists(st.integers(Boundaries.offsets_per_message_min, 80), min_size=1, max_size=12)
 
 
 @given(st.lists(frames, min_size=1, max_size=6), st.integers(1, 500))
