@@ -19,7 +19,7 @@ from metaq.client.metaq import MetaQ
 from metaq.client.records import Received
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketReceived
-from metaq.errors import DataMissing, MetaqError, SendFailed
+from metaq.errors import DataMissing, SendFailed
 from metaq.formats.frames import HEADER_BYTES
 from metaq.model import Partition
 from metaq.net.clock import SYSTEM_CLOCK
@@ -58,7 +58,7 @@ class Measured:
     seconds: float
     cpu_s: float
     latencies: Sequence[float]
-    error: MetaqError | None = None
+    error: Exception | None = None
     interrupted: bool = False
 
     def percentile(self, percent: float) -> float | None:
@@ -77,7 +77,7 @@ class BenchProgress:
         self.stop = threading.Event()
         self.messages = self.bytes = 0
         self.latencies = array("d")
-        self.error: MetaqError | None = None
+        self.error: Exception | None = None
         self.began_s = SYSTEM_CLOCK.monotonic()
 
     def take(self, most: int) -> int:
@@ -102,7 +102,7 @@ class BenchProgress:
             self.messages += messages
             self.bytes += size
 
-    def failed(self, error: MetaqError) -> None:
+    def failed(self, error: Exception) -> None:
         """Stop all connections; the first error is reported."""
         with self._lock:
             self.error = self.error or error
@@ -229,7 +229,7 @@ def _measure(progress: BenchProgress, workers: Sequence[Callable[[], None]]) -> 
     def run(worker: Callable[[], None]) -> None:
         try:
             worker()
-        except MetaqError as error:
+        except Exception as error:  # a client refuses a message that is too large with ``ValueError``
             progress.failed(error)
 
     threads = [threading.Thread(target=run, args=[worker], name="metaq-bench", daemon=True) for worker in workers]

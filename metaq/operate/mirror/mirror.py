@@ -63,7 +63,7 @@ class Mirror:
         start: Literal["earliest", "latest"] = "earliest",
     ) -> None:
         self._source, self._target, self._progress = source, target, progress
-        self._prefix, self._fold = prefix, fold
+        self._prefix, self._fold, self._start = prefix, fold, start
         topics = list(dict.fromkeys(topics))
         if share_server(source.cluster.servers(), target.cluster.servers()):
             refuse_circles(topics, prefix)
@@ -87,6 +87,8 @@ class Mirror:
     def settle(self) -> None:
         """Assign a target to every partition of the topics, and save that; existing assignments do not change.
 
+        For a topic that begins at the end, that is saved, too: a run that fails now does not change it.
+
         Raises:
             TooFewPartitions: The target has not enough.
             TopicNotFound: The source does not have a topic, or the target does not accept it.
@@ -94,7 +96,12 @@ class Mirror:
             MetaqError: A cluster could not be asked.
         """
         for topic in self._browsers:
+            is_new = topic not in self._progress.topics
             self._settle(topic, self._source.cluster.partitions(topic))
+            if is_new and self._start == "latest":
+                known, there = self._progress.of(topic), self._source.cluster.describe(topic)
+                known.positions = {info.partition: info.end for info in there if info.end}
+                self._browse(topic)
         self._progress.save()
 
     def copy(self) -> int:
@@ -143,14 +150,18 @@ class Mirror:
     def _is_same(self) -> bool:
         """Check that the source holds the messages that were copied last, unless no broker was restarted since.
 
-        Where it does not, what was read and not written is forgotten, and the topic's browser begins again.
+        RocketMQ's brokers do not say that a queue was made again: each one that was read is checked. Where a message is
+        missing, what was read and not written is forgotten, and the topic's browser begins again.
         """
-        if self._source.cluster.connections == self._compared_at:
+        may_be_older = self._source.cluster.connections != self._compared_at
+        read = {(one.topic, one.partition) for one in self._unsent} if isinstance(self._source, RocketMQ) else set()
+        if not (may_be_older or read):
             return True
         is_same = True
         for topic in self._browsers:
             known = self._progress.of(topic)
-            found = resumed(self._source, topic, known.positions, known.last)
+            last = {at: message for at, message in known.last.items() if may_be_older or (topic, at) in read}
+            found = resumed(self._source, topic, known.positions, last)
             for partition, at in found.items():
                 _log.warning(
                     "%s/%s: the message before offset %d is not the one that was copied: the broker was put back to an "
@@ -160,12 +171,16 @@ class Mirror:
                 known.positions[partition] = at
                 del known.last[partition]
             if found:
-                self._browsers[topic] = self._source.browse(topic, start=dict(known.positions))
+                self._browse(topic)
                 self._unsent = [message for message in self._unsent if message.topic != topic]
                 self._progress.save()
                 is_same = False
         self._compared_at = self._source.cluster.connections
         return is_same
+
+    def _browse(self, topic: str) -> None:
+        """Continue at the saved positions of a topic."""
+        self._browsers[topic] = self._source.browse(topic, start=dict(self._progress.of(topic).positions))
 
     def _settle(self, topic: str, sources: Sequence[Partition]) -> None:
         known = self._progress.of(topic)

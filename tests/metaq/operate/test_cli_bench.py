@@ -73,6 +73,17 @@ def test_wrong_arguments(address: Address, capsys: pytest.CaptureFixture[str], a
     assert says in capsys.readouterr().err
 
 
+def test_a_message_that_the_client_refuses(
+    rocketmq_memory: ScriptedCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rocketmq_memory.create_topic("orders")
+    given = ["--cluster", "rocketmq://" + ",".join(map(str, rocketmq_memory.name_servers)), "bench"]
+    assert main([*given, "put", "orders", "-n", "2", "--size", "17MiB"]) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert out.splitlines()[1].split()[:2] == ["put", "0"]
+    assert err.startswith("metaq: the body has 17825792 bytes, and broker 'broker-a' takes at most")
+
+
 def test_less_stored_than_acknowledged_is_an_error(address: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "STORED_S", 0.01)
     monkeypatch.setattr(bench, "_describe", lambda mq, topic: [])

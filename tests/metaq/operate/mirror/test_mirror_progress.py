@@ -91,6 +91,18 @@ def test_a_source_that_is_away_is_read_on_from_where_it_was(bench: Bench) -> Non
     assert bench.copied() == [f"7-0 0-{number}" for number in range(6)]
 
 
+def test_where_a_mirror_begins_outlives_a_run_that_fails_at_once(bench: Bench) -> None:
+    with bench.progress() as progress:
+        Mirror(bench.source, bench.target, ["t"], progress, start="latest").settle()
+    bench.store(0, 4, 6)
+    bench.store(1, 0, 1)
+    with bench.progress() as progress:
+        mirror = Mirror(bench.source, bench.target, ["t"], progress, start="latest")
+        mirror.settle()
+        assert mirror.copy() == 3
+    assert bench.copied() == ["7-0 0-4", "7-0 0-5", "7-1 1-0"]
+
+
 def test_a_partition_that_comes_gets_the_next_free_target(bench: Bench) -> None:
     with bench.progress() as progress:
         mirror = Mirror(bench.source, bench.target, ["t"], progress)
