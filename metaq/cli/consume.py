@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -197,6 +197,8 @@ def _print_unread(consumer: GroupConsumer | RocketGroupConsumer, options: argpar
 def _print_shown(
     consumer: GroupConsumer | RocketGroupConsumer, options: argparse.Namespace, write: Write, shown: _Printed
 ) -> int:
+    from metaq.errors import PartitionLost
+
     left, idle, out = options.count, 0, sys.stdout.buffer
     while left != 0:
         messages = consumer.fetch(_GROUP_BATCH if left is None else 1, timeout=_GROUP_WAIT_S)
@@ -207,7 +209,8 @@ def _print_shown(
             out.write(b"".join(map(write, printed)))
             out.flush()
             for message in messages:
-                message.ack()
+                with suppress(PartitionLost):  # while the output waited; the next owner delivers it again
+                    message.ack()
         if left is not None:
             left -= len(printed)
         shown.messages += len(printed)

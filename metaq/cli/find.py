@@ -73,7 +73,7 @@ def _run(options: argparse.Namespace, profile: CommandProfile) -> int:
             messages = _first_at(mq, options.topic, parse_time(options.at, "--at"), partitions)
         elif isinstance(mq, MetaQ):
             search = _search(mq, options, partitions)
-            messages = iter(search)
+            messages = (message for message in search if partitions is None or message.partition in partitions)
         else:
             messages = _looked_up(mq, options, partitions)
         progress = nullcontext() if search is None else line.progress(partial(_scanned, search), "read")

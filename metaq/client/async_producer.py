@@ -60,7 +60,7 @@ class AsyncProducer(ClosedByAsyncBlock[Producer]):
         Raises:
             TopicNotFound, TopicLookupTimeout, MetaqError, ValueError, TypeError, WindowFull: As ``Producer.submit``.
         """
-        if not self._blocking.knows(topic):
+        while not self._blocking.knows(topic):  # a send that fails meanwhile forgets it
             await self._blocking.submissions.lookups.wait_in_loop(topic, self._blocking.publish)
         where, frame = self._blocking.prepare(topic, data, attribute, partition, key)
         taken = self._window.offer(topic, where, frame, len(frame))

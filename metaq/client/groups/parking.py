@@ -8,6 +8,7 @@ Source: docs/client.md, "When a handler fails".
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -153,6 +154,9 @@ class ParkedStore(ABC, Generic[M]):
             with closing(sqlite3.connect(self._path, timeout=10.0)) as database, database:
                 database.execute("PRAGMA synchronous=FULL")
                 database.execute(self.schema)
+                there = {row[1] for row in database.execute(f"PRAGMA table_info({self.table})")}
+                for name in set(self.columns) - there:  # the file is of an older version
+                    database.execute(f"ALTER TABLE {self.table} ADD COLUMN {name} TEXT")
                 yield database
         except (sqlite3.Error, OSError) as error:
             raise StoreFailed(f"parked messages in {self._path}", str(error)) from error
@@ -171,19 +175,20 @@ class ParkedMessages(ParkedStore[Received]):
 CREATE TABLE IF NOT EXISTS parked (
     number INTEGER PRIMARY KEY AUTOINCREMENT, group_id TEXT NOT NULL, topic TEXT NOT NULL, part TEXT NOT NULL,
     position INTEGER NOT NULL, after INTEGER NOT NULL, message_id INTEGER NOT NULL, stored_ms INTEGER, attribute TEXT,
-    body BLOB NOT NULL, reason TEXT NOT NULL, parked_ms INTEGER NOT NULL,
+    body BLOB NOT NULL, reason TEXT NOT NULL, parked_ms INTEGER NOT NULL, properties TEXT,
     UNIQUE (group_id, topic, part, position, message_id)
 )"""
-    columns = ("topic", "part", "position", "after", "message_id", "stored_ms", "attribute", "body")
+    columns = ("topic", "part", "position", "after", "message_id", "stored_ms", "attribute", "body", "properties")
 
     def _values(self, message: Received) -> tuple[object, ...]:
         return (
             *(message.topic, str(message.partition), message.offset, message.end, message.message_id),
             *(message.timestamp_ms, message.attribute, message.data),
+            None if message.properties is None else json.dumps(dict(message.properties)),
         )
 
     def _message(self, values: tuple[object, ...]) -> Received:
-        topic, part, position, after, message_id, _, attribute, body = values
+        topic, part, position, after, message_id, _, attribute, body, properties = values
         return Received(
             topic=str(topic),
             partition=Partition.parse_any(str(part)),
@@ -192,4 +197,5 @@ CREATE TABLE IF NOT EXISTS parked (
             message_id=self._integer(message_id),
             attribute=None if attribute is None else str(attribute),
             data=body if isinstance(body, bytes) else b"",
+            properties=None if properties is None else json.loads(str(properties)),
         )

@@ -84,8 +84,6 @@ class AsyncRocketProducer(ClosedByAsyncBlock[RocketProducer]):
         if not self._blocking.knows(topic):
             await self._blocking.submissions.lookups.wait_in_loop(topic, self._blocking.publish)
         message = message_of(data, **options)
-        if message.is_timed:  # the broker may have to be asked whether it supports timed delivery
-            await call_in_thread(self._blocking.require_timers, topic, partition)
         row = await self._prepared(topic, message, partition, key)
         taken = self._window.offer(topic, None, row, len(row.body))
         return taken or await self._window.put(topic, None, row, len(row.body))
@@ -93,9 +91,10 @@ class AsyncRocketProducer(ClosedByAsyncBlock[RocketProducer]):
     async def _prepared(
         self, topic: str, message: RocketMessage, partition: Partition | None, key: bytes | str | None
     ) -> Row:
-        if len(message.data) <= BODY_BYTES_MAX // BYTES_OF_CHARACTER_MAX:
+        is_short = len(message.data) <= BODY_BYTES_MAX // BYTES_OF_CHARACTER_MAX
+        if is_short and not message.is_timed and self._blocking.knows(topic, partition):
             return self._blocking.prepare(topic, message, partition, key)
-        return await call_in_thread(self._blocking.prepare, topic, message, partition, key)  # may ask the broker
+        return await call_in_thread(self._blocking.prepare, topic, message, partition, key)  # may ask servers
 
     async def request(
         self,

@@ -143,21 +143,9 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         for topic in topics:
             self._sender.writable(topic)
 
-    def knows(self, topic: str) -> bool:
-        """Return whether the queues of a topic are known, so ``submit`` needs no look-up."""
-        return self._sender.knows(topic)
-
-    def require_timers(self, topic: str, partition: Partition | None = None) -> None:
-        """Check early that the brokers of a topic, or of one queue, support ``delay`` and ``deliver_at``.
-
-        Raises:
-            ExtensionMissing: A broker does not.
-            ConnectionFailed, DeadlineExceeded, ProtocolError: A broker could not be asked.
-            TopicNotFound: No name server knows the topic.
-        """
-        self.submissions.check_open()
-        for queue in self._sender.writable(topic) if partition is None else [partition]:
-            self._sender.require_timers(topic, queue)
+    def knows(self, topic: str, partition: Partition | None = None) -> bool:
+        """Return whether the queues of a topic, with ``partition``, are known, so ``submit`` needs no look-up."""
+        return self._sender.knows(topic, partition)
 
     def send(
         self,

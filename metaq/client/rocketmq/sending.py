@@ -118,10 +118,12 @@ class Sender:
         notify_after_fork(self._forked)
         self._ids, self._lock = _new_ids(), threading.Lock()
 
-    def knows(self, topic: str) -> bool:
-        """Return whether the cached queues of a topic are valid, so ``choose`` needs no look-up."""
+    def knows(self, topic: str, partition: Partition | None = None) -> bool:
+        """Return whether the cached queues of a topic are valid, with ``partition``, so ``choose`` needs no look-up."""
         known = self._queues.get(topic)
-        return known is not None and self.pool.clock.monotonic() < known.until_s
+        if known is None or self.pool.clock.monotonic() >= known.until_s:
+            return False
+        return partition is None or partition in known.queues
 
     def writable(self, topic: str) -> list[Partition]:
         """Return the writable queues of a topic, or the queues at which its first message will create it.

@@ -15,6 +15,8 @@ from fix_zookeeper import SESSION_S, Brokers, ZooKeeperRoot
 
 from metaq import MetaQ
 from metaq.cli.main import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
+from metaq.client.groups.deliveries import Delivery
+from metaq.errors import PartitionLost
 from metaq.formats.frames import HEADER_BYTES
 
 pytestmark = pytest.mark.process
@@ -71,6 +73,20 @@ def test_ctrl_c_keeps_the_position_and_ends_at_once(metaq: Command) -> None:
     process.communicate(timeout=60)
     assert process.returncode == EXIT_INTERRUPTED
     assert metaq("consume", "orders", "--group", "g")[:2] == (EXIT_OK, [])
+
+
+def test_partitions_that_are_lost_while_the_output_waits(metaq: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    acknowledge, lost = Delivery.ack, ["a", "b"]
+
+    def ack(message: Delivery) -> None:
+        if (text := message.data.decode()) in lost:
+            lost.remove(text)
+            raise PartitionLost(str(message.where), message.offset, message.generation)
+        acknowledge(message)
+
+    monkeypatch.setattr(Delivery, "ack", ack)
+    assert metaq("consume", "orders", "--group", "g", "-n", "6") == (EXIT_OK, list("abcdef"), "")
+    assert metaq("consume", "orders", "--group", "g", "-n", "6")[:2] == (EXIT_OK, list("abcdef"))
 
 
 def test_what_a_group_cannot_do(metaq: Command) -> None:

@@ -45,6 +45,8 @@ class TestMetaQ:
         wanted = str(message_id(7001))
         assert command(*METAQ, "find", "orders", "--id", wanted, "--format", r"%p %v\n") == (0, "0-1 1-7\n", "")
         assert command(*METAQ, "find", "orders", "--id", wanted, "--scan", "6")[0] == 0, "not from the beginning"
+        assert command(*METAQ, "find", "orders", "--id", wanted, "-p", "0-1")[:2] == (0, "1-7\n")
+        assert command(*METAQ, "find", "orders", "--id", wanted, "-p", "0-0")[:2] == (1, "")
 
     def test_an_id_without_a_time_is_looked_for_everywhere(
         self, memory: dict[Address, MemoryBroker], command: Run

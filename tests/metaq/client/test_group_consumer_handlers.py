@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,24 @@ def test_of_two_programs_one_gets_a_parked_message(setting: Setting) -> None:
     assert store.take_due(["other"], 0) is None
     assert ParkedMessages(setting.parking, "h").take_due(["orders"], 0) is None
     assert store.take_due(["orders"], 60_000) is None
+
+
+def test_a_parked_message_keeps_its_properties_also_in_an_older_file(tmp_path: Path) -> None:
+    path = tmp_path / "parked.sqlite"
+    where = {"topic": "orders", "partition": Partition(0, 0), "end": 9, "attribute": "hot", "data": b"x"}
+    messages = [
+        Received(offset=number, message_id=number, properties=properties, **where)
+        for number, properties in enumerate([None, {"price": "3", "KEYS": "\u8336"}])
+    ]
+    ParkedMessages(path, "g").park(messages[0], "failed")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("ALTER TABLE parked DROP COLUMN properties")
+    store = ParkedMessages(path, "g")
+    assert [one.message for one in store] == messages[:1]
+    store.park(messages[1], "failed")
+    assert [one.message for one in store] == messages
+    taken = [store.take_due(["orders"], 0) for _ in messages]
+    assert [one.message for one in taken if one is not None] == messages
 
 
 def test_rejected_messages_go_to_a_topic_or_a_function_or_nowhere(setting: Setting) -> None:

@@ -25,6 +25,7 @@ from metaq.client.rocketmq.producer import RocketProducer
 from metaq.client.rocketmq.records import RocketReceived
 from metaq.client.rocketmq.topics import TopicAdministration
 from metaq.client.rocketmq.transactions import RocketTransaction, TransactionalProducer
+from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import SendFailed, TopicNotFound, WindowFull
 from metaq.model import Partition
 from metaq.net.transport import Timeouts
@@ -73,7 +74,7 @@ def names(of: type) -> set[str]:
     ],
 )
 def test_the_names_are_the_same(sync: type, twin: type) -> None:
-    inside = {"consumers", "knows", "require_timers", "start", "prepare", "enqueue"}  # for the classes of this package
+    inside = {"consumers", "knows", "start", "prepare", "enqueue"}  # for the classes of this package
     inside |= {"begin_request", "end_request"}  # for asyncio
     inside |= {"checkup", "topic_names", "addresses", "left_out"}  # for the command metaq and the page
     assert names(sync) - inside == names(twin)
@@ -161,3 +162,26 @@ def test_the_cluster_is_described(cluster: ScriptedCluster) -> None:
             break  # the connection is given back all the same
 
     run(cluster, main)
+
+
+def test_a_queue_that_is_not_known_is_looked_up_outside_of_the_loop(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[threading.Thread] = []
+    look_up = NameServerDirectory.writable_or_new
+
+    def noted(directory: NameServerDirectory, topic: str) -> list[Partition]:
+        asked.append(threading.current_thread())
+        return look_up(directory, topic)
+
+    monkeypatch.setattr(NameServerDirectory, "writable_or_new", noted)
+
+    async def main(mq: AsyncRocketMQ) -> None:
+        producer = mq.producer()
+        await producer.send("orders", b"x", partition=A1)
+        with pytest.raises(ValueError, match="queue broker-a:9: orders has broker-a:0, broker-a:1"):
+            await producer.submit("orders", b"y", partition=Partition("broker-a", 9))
+
+    run(cluster, main)
+    assert len(asked) == 2
+    assert threading.current_thread() not in asked
