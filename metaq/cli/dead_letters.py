@@ -57,6 +57,8 @@ def _run(options: argparse.Namespace, profile: CommandProfile) -> int:
 def _parked(mq: MetaQ, options: argparse.Namespace) -> None:
     numbers = frozenset(map(_number, options.numbers))
     parked = mq.parked(options.group)
+    if missing := numbers - {one.number for one in parked} if numbers else ():
+        raise ValueError(f"dlq: group {options.group!r} has no parked message {min(missing)}")
     match options.action:
         case "list":
             _list_parked(parked, numbers, options)

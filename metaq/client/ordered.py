@@ -30,6 +30,7 @@ from metaq.client.shells import ClosedByBlock
 from metaq.discovery.base import Directory
 from metaq.errors import BrokerError, MetaqError, SendFailed, StoreFailed, TopicNotFound
 from metaq.model import Message, Partition, TopicPartition
+from metaq.net.clock import lock_wait_s
 from metaq.net.forks import forked_text, notify_after_fork
 
 REPLAY_MESSAGES: Final = 500
@@ -158,7 +159,7 @@ class OrderedProducer(ClosedByBlock):
         self._require_open()
         with self._done:
             self._wake.set()
-            self._done.wait_for(lambda: self._closed or not self._spool.places(), timeout)
+            self._done.wait_for(lambda: self._closed or not self._spool.places(), lock_wait_s(timeout))
         return not self._spool.places()
 
     def _require_open(self) -> None:
@@ -177,7 +178,7 @@ class OrderedProducer(ClosedByBlock):
         self._closed = True
         self._wake.set()
         if self._thread is not None:
-            self._thread.join(timeout)
+            self._thread.join(lock_wait_s(timeout))
         self._spool.close()
         self._producer.close()
         self._hurried_pool.close()

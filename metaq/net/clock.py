@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Final, Protocol
 
@@ -32,6 +33,11 @@ WAIT_S_MIN: Final = 0.001
 def wait_s_until(until_s: float, clock: Clock) -> float:
     """Return how long to wait until ``until_s``; at least ``WAIT_S_MIN``."""
     return max(WAIT_S_MIN, until_s - clock.monotonic())
+
+
+def lock_wait_s(seconds: float | None) -> float | None:
+    """Return how long to wait for a lock or a thread; ``None``, without a limit, for the longer waits they refuse."""
+    return None if seconds is None or seconds > threading.TIMEOUT_MAX else seconds
 
 
 def wall_clock_ms() -> int:

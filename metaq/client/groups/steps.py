@@ -100,7 +100,7 @@ class ReadingSteps(GroupMember[D], Generic[D]):
     # taking messages
 
     async def _fetch(self, max_messages: int, timeout: float) -> list[D]:
-        if max_messages < 1 or timeout < 0:
+        if max_messages < 1 or not timeout >= 0:
             raise ValueError(f"max_messages {max_messages}, timeout {timeout}: expected 1 or more, 0 or more")
         found: list[D] = []
         try:

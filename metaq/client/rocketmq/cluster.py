@@ -20,7 +20,7 @@ from metaq.client.rocketmq.statistics import (
 )
 from metaq.client.rocketmq.topics import TopicAdministration
 from metaq.discovery.name_server import NameServerDirectory
-from metaq.errors import MetaqError
+from metaq.errors import MetaqError, TopicNotFound
 from metaq.model import Address, OffsetRange, Partition, TopicPartition
 
 
@@ -88,7 +88,11 @@ class RocketClusterView:
         Raises:
             TopicListMissing: The name server does not list topics (a proxy).
         """
-        return {topic: self._directory.queues(topic) for topic in self._directory.topics()}
+        found = {}
+        for topic in self._directory.topics():
+            with suppress(TopicNotFound):  # it was deleted meanwhile
+                found[topic] = self._directory.queues(topic)
+        return found
 
     def topic_messages(self) -> dict[str, int]:
         """Return how many messages each topic holds, in queues that may be read.
@@ -96,8 +100,9 @@ class RocketClusterView:
         Raises:
             TopicListMissing: The name server does not list topics (a proxy).
         """
-        queues = [TopicPartition(topic, queue) for topic, found in self.topics().items() for queue in found]
-        counts = dict.fromkeys(self.topics(), 0)
+        topics = self.topics()
+        queues = [TopicPartition(topic, queue) for topic, found in topics.items() for queue in found]
+        counts = dict.fromkeys(topics, 0)
         for where, offsets in self._offsets.ranges(queues).items():
             counts[where.topic] += offsets.end - offsets.start
         return counts
@@ -177,7 +182,7 @@ class RocketClusterView:
             ValueError: No topic is named, and the brokers do not report what a group reads (a proxy).
         """
         found = []
-        for topic in topics or self._groups.topics(group):
+        for topic in self._groups.topics(group) if topics is None else topics:
             ranges = self._ranges(topic)
             committed = self._offsets.committed(group, ranges)
             found += [_lag(group, where, ranges[where], committed[where]) for where in sorted(ranges)]

@@ -16,7 +16,7 @@ from typing import Final, Generic, Literal, TypeVar
 from metaq.client.sending.batches import MessageBatch, OpenBatches, SubmitterLoop
 from metaq.client.sending.topic_lookups import TopicLookups
 from metaq.errors import WindowFull
-from metaq.net.clock import Clock
+from metaq.net.clock import Clock, lock_wait_s
 from metaq.net.forks import notify_after_fork
 
 M = TypeVar("M")
@@ -167,7 +167,7 @@ class Submissions(Generic[M, P, S]):
             self._flushing += 1
             self._due.notify()
             try:
-                return self._settled.wait_for(lambda: not self._bytes, timeout_s)
+                return self._settled.wait_for(lambda: not self._bytes, lock_wait_s(timeout_s))
             finally:
                 self._flushing -= 1
 
@@ -182,7 +182,7 @@ class Submissions(Generic[M, P, S]):
             self._settled.notify_all()
         if self._thread is None or self._given_up:
             return not self._given_up
-        self._thread.join(timeout_s)
+        self._thread.join(lock_wait_s(timeout_s))
         atexit.unregister(self._close_forgotten)
         self._given_up = self._thread.is_alive()
         if self._given_up:

@@ -134,5 +134,11 @@ def test_parked_messages_are_listed_sent_again_and_discarded(metaq: Command) -> 
     assert metaq("consume", "orders", "--from", str(6 * SIZE), "-p", "3-0")[1] == ["a", "c"]
     assert "1 message discarded" in metaq("dlq", "discard", "g", numbers[1])[2]
     assert metaq("dlq", "discard", "g")[0] == EXIT_USAGE
+    for action in ("list", "resend", "discard"):
+        assert metaq("dlq", action, "g", numbers[1], numbers[3]) == (
+            EXIT_USAGE,
+            [],
+            f"metaq: dlq: group 'g' has no parked message {numbers[1]}\n",
+        )
     assert "3 messages discarded" in metaq("dlq", "discard", "g", "--all")[2]
     assert metaq("dlq", "list", "g")[1] == ["number  topic  partition  offset  parked  reason"]

@@ -218,6 +218,12 @@ class TestResources:
                 mine = [one.name for one in threading.enumerate() if one not in before]
             assert len(mine) <= 2, "who keeps the membership, and who asks the broker"
 
+    def test_a_call_for_messages_ends_after_a_number_of_seconds(self, metaq_memory: MemoryServer) -> None:
+        with metaq_memory.client().consumer("g", ["orders"], **QUICK) as consumer:
+            for timeout in (-1.0, float("nan")):
+                with pytest.raises(ValueError, match=f"timeout {timeout}: expected 1 or more, 0 or more"):
+                    consumer.fetch(timeout=timeout)
+
     @in_loop
     async def test_a_call_for_messages_leaves_nothing_behind(self, metaq_memory: MemoryServer) -> None:
         with metaq_memory.client().consumer("g", ["orders"], **QUICK) as consumer:

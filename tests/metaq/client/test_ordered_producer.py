@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -102,7 +103,8 @@ def test_what_waits_at_the_end_is_sent_by_the_next_producer(
         assert not producer.recover(0.2)
     restarts.start()
     with ordered(restarts, pool, tmp_path) as producer:
-        assert producer.recover(60)
+        assert producer.recover(math.inf)
+        producer.close(math.inf)
     session = restarts.connect()
     assert stored_messages(session, "t", 0) == [Message(b"a"), Message(b"b")]
     session.close()

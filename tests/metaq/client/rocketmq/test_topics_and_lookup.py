@@ -10,6 +10,7 @@ import pytest
 from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.topics import TopicSettings
+from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import CorruptRecord, ProtocolError
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.model import Partition
@@ -44,6 +45,16 @@ def test_topics_are_in_the_namespace(cluster: ScriptedCluster, mq: RocketMQ) -> 
     ]
     mq.topics.delete("orders")
     assert "shop%orders" not in cluster.broker().store.topics
+
+
+def test_a_topic_that_is_deleted_while_topics_are_listed(
+    cluster: ScriptedCluster, mq: RocketMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mq.topics.create("orders", 1)
+    monkeypatch.setattr(NameServerDirectory, "topics", lambda directory: ["deleted", "orders"])
+    assert mq.cluster.topics() == {"orders": [QUEUE]}
+    assert mq.cluster.topic_messages() == {"orders": 0}
+    assert mq.cluster.lag("g", []) == []
 
 
 def test_a_template_stays_one(cluster: ScriptedCluster, mq: RocketMQ) -> None:

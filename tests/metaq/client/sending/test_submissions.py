@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -99,7 +100,7 @@ def test_lingering_gathers_messages_and_sends_them_by_itself(setting: Setting) -
 def test_a_flush_does_not_wait_for_the_lingering(setting: Setting) -> None:
     with setting.producer(linger_s=60) as producer:
         future = producer.submit("orders", "x")
-        assert producer.flush(timeout=60)
+        assert producer.flush(timeout=math.inf)
         assert future.done()
         assert producer.flush(timeout=0)
 
