@@ -53,6 +53,11 @@ class RequestRefused(MetaqError):
         code = response_code(self.code)
         return code is not None and code.is_away
 
+    @property
+    def topic_is_missing(self) -> bool:
+        """Whether the server does not have the topic."""
+        return self.code == ResponseCode.TOPIC_NOT_EXIST
+
     def __str__(self) -> str:
         name, code = name_of(self.code, response=True), response_code(self.code)
         text = self.text or (code.meaning if code is not None else "no reason given")

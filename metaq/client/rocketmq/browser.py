@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from typing import Final
 
-from metaq.backends.rocketmq.errors import QueuesAway, TopicNotReadable
+from metaq.backends.rocketmq.errors import QueuesAway, RequestRefused, TopicNotReadable
 from metaq.backends.rocketmq.groups.offsets import Offsets
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.reads.messages import read_messages
@@ -125,11 +125,16 @@ class RocketBrowser(TopicBrowser[RocketReceived]):
 
     def _read(self, queue: Partition, offsets: OffsetRange) -> Iterator[RocketReceived]:
         """Yield the messages of a queue from its position on; the reader raises for an offset outside the
-        stored range.
+        stored range. A queue whose topic was deleted has none.
         """
         position = self.positions.setdefault(queue, offsets.start)
         if position > offsets.end:
-            yield from self._read_range(queue, OffsetRange(position, position + 1))
+            try:
+                yield from self._read_range(queue, OffsetRange(position, position + 1))
+            except RequestRefused as error:
+                if not error.topic_is_missing:
+                    raise
+                return
         stop = min(offsets.end, self._stops.get(queue, offsets.end))
         while position < stop:
             wanted = OffsetRange(position, min(position + RANGE_MESSAGES, stop))

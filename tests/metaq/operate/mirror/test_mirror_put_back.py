@@ -177,6 +177,20 @@ def test_a_topic_that_is_made_again_while_a_mirror_runs(story: Story, count: int
     assert story.copied() == [*OLD, *new, "later"]
 
 
+@pytest.mark.parametrize("story", ["rocketmq"], indirect=True)
+def test_a_topic_that_is_deleted_for_a_while(story: RocketMQStory) -> None:
+    new = [f"n{number}" for number in range(8)]
+    with ProgressFile(story.path, "here", "there", "") as progress:
+        mirror = story.mirror(progress)
+        assert mirror.copy() == 5
+        story.cluster.broker("broker-a").store.delete_topic("t")
+        assert mirror.copy() == 0
+        story.cluster.create_topic("t", queues=1)
+        story.put(*new)
+        assert mirror.copy() == len(new)
+    assert story.copied() == [*OLD, *new]
+
+
 def test_a_source_that_is_what_it_was(story: Story, caplog: pytest.LogCaptureFixture) -> None:
     assert story.run() == 5
     story.put("a5")
