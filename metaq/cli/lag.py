@@ -80,7 +80,9 @@ def _run(options: argparse.Namespace, profile: CommandProfile) -> int:
         else:
             topics = [topic for topic in (options.group, *options.topics) if topic is not None]
             found = _show(options, lambda: _lag_of_query(mq, profile.cluster, options.checkpoint, topics))
-    if not found:
+    if not found and options.checkpoint is not None:
+        complain(f"--checkpoint {options.checkpoint}: no broker has its topics, and no batch is committed")
+    elif not found:
         of_topics = f" of {', '.join(options.topics)}, and no broker has partitions" if options.topics else ""
         complain(f"group {options.group!r} has no offsets{of_topics}")
     return 0 if found else 1

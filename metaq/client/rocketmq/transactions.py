@@ -264,7 +264,8 @@ class RocketTransaction:
             ValueError: The transaction has ended.
         """
         with self._step:
-            self._require_open()
+            if self._state != "open":
+                raise ValueError(self._ended_text)
             self._ended("left open")
 
     def __enter__(self) -> Self:
@@ -278,9 +279,9 @@ class RocketTransaction:
         if kind is None:
             self.commit()
         elif issubclass(kind, Exception):
-            with suppress(MetaqError):  # the broker asks; the first error is raised
+            with suppress(MetaqError, ValueError):  # the broker asks; the first error is raised
                 self.rollback()
-        else:
+        if self._state == "open":  # also if the producer is closed
             self.leave()
 
     def _require_open(self) -> None:

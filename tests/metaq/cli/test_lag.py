@@ -101,6 +101,15 @@ def test_before_the_first_commit_nothing_was_read(broker: MemoryBroker, command:
     assert json.loads(rows[0])["bytes_behind"] == 10 * SIZE
 
 
+def test_a_query_whose_topics_are_gone_before_it_has_read_any(
+    broker: MemoryBroker, command: Run, tmp_path: Path
+) -> None:
+    folder = checkpoint(tmp_path, [line("gone", p0_0=SIZE)], committed=None)
+    status, _, err = command("-c", str(AT), "lag", "--checkpoint", str(folder))
+    says = f"metaq: --checkpoint {folder}: no broker has its topics, and no batch is committed\n"
+    assert (status, err) == (1, says)
+
+
 def test_a_query_of_rocketmq(cluster: ScriptedCluster, rocketmq: str, command: Run, tmp_path: Path) -> None:
     cluster.append("orders", QUEUE, [b"x"] * 5)
     text = '{"v": 2, "topics": {"orders": {"broker-a:0": 2, "broker-a:1": 0}}, "incarnations": {}}'

@@ -127,6 +127,21 @@ def test_a_transaction_belongs_to_the_process_that_began_it(mq: RocketMQ, topic:
     assert texts(mq, topic) == ["a"]
 
 
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_the_first_error_is_raised_though_the_producer_is_closed(
+    mq: RocketMQ, topic: str, error: type[BaseException]
+) -> None:
+    producer = mq.transactional_producer("g-" + topic, never)
+    transaction = producer.transaction(ask_after=60)
+    transaction.send(topic, "x")
+    producer.close()
+    with pytest.raises(error), transaction:
+        raise error
+    assert transaction.state == "left open"
+    with pytest.raises(ValueError, match="the transaction has ended"):
+        transaction.leave()
+
+
 def test_ctrl_c_leaves_it_to_the_check(mq: RocketMQ, topic: str) -> None:
     check = Checks("commit")
     with mq.transactional_producer("g-" + topic, check, heartbeat_s=QUICK) as producer:
