@@ -31,7 +31,6 @@ from metaq_broker.operate.config.replication import (
     Role,
     check_master,
     check_pair,
-    check_plain,
     read_role,
     role_warnings,
 )
@@ -214,12 +213,11 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
         raise ConfigError(source, "no topic is configured; add at least one section such as [topic=test]")
     role = read_role(sections, source)
     check_master(role, zookeeper.has_address, f"{source} [slave] master")
-    check_plain(role, system.tls_cert_file, source)
     check_pair(role, Address(system.host_name, system.server_port), zookeeper.has_address, source)
     unmatched = frozenset(name for name in topics if _is_unmatched(name, topics))
     warnings = (
         *_warnings(sections, source),
-        *role_warnings(role, source),
+        *role_warnings(role, system.tls_cert_file, source),
         *_host_warnings(sections["system"], system, source),
         *(f"{source} [topic={name}]: {UNMATCHED}" for name in sorted(unmatched)),
     )
@@ -375,7 +373,7 @@ def with_plugin(config: BrokerConfig, argument: str) -> BrokerConfig:
         raise ConfigError(f"-F{argument}", "the broker has a role already; it can have only one")
     role = READERS[section](_properties_section(section, file), file)
     check_master(role, config.zookeeper.has_address, f"{file} master")
-    warnings = (*config.warnings, *role_warnings(role, file))
+    warnings = (*config.warnings, *role_warnings(role, config.system.tls_cert_file, file))
     return dataclasses.replace(config, role=role, warnings=warnings)
 
 

@@ -159,10 +159,13 @@ def read_role(sections: Mapping[str, Section], source: str) -> Role | None:
     return READERS[found[0]](sections[found[0]], source) if found else None
 
 
-def role_warnings(role: Role | None, source: str) -> list[str]:
-    """Return what a role's keys ask for and do not get."""
+def role_warnings(role: Role | None, tls_cert_file: str, source: str) -> list[str]:
+    """Return what a role's keys ask for and do not get; ``tls_cert_file``: of this broker's port."""
     if isinstance(role, SamsaConfig) and role.recover_offset:
         return [f"{source} [{SAMSA}] recoverOffset: ignored; offsets are the same on both brokers of a pair"]
+    if tls_cert_file and isinstance(role, PairConfig | GregorConfig):
+        why = "the other broker connects to this port, and links between brokers have no TLS"
+        return [f"{source} [system] tlsCertFile: {why}; it needs a tunnel such as stunnel"]
     return []
 
 
@@ -174,21 +177,6 @@ def check_master(role: Role | None, has_registry: bool, where: str) -> None:
     """
     if isinstance(role, SlaveConfig) and role.master is None and not has_registry:
         raise ConfigError(where, "is required where there is no zk.zkConnect to look the master up")
-
-
-def check_plain(role: Role | None, tls_cert_file: str, source: str) -> None:
-    """Check that the other broker can connect to a member of a pair: links between brokers have no TLS.
-
-    Raises:
-        ConfigError: This broker's port accepts only TLS.
-    """
-    if tls_cert_file and isinstance(role, PairConfig | GregorConfig):
-        name = PAIR if isinstance(role, PairConfig) else GREGOR
-        raise ConfigError(
-            f"{source} [system] tlsCertFile",
-            f"cannot be set together with [{name}]: the other broker connects to this port, and links between brokers "
-            "have no TLS",
-        )
 
 
 def check_pair(role: Role | None, own: Address, has_registry: bool, source: str) -> None:
