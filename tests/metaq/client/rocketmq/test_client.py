@@ -256,4 +256,5 @@ def test_the_cluster_is_described(cluster: ScriptedCluster, mq: RocketMQ) -> Non
     assert (first.position, first.end, first.messages_behind) == (0, 2, 2)  # as a broker says of a new group
     assert second.messages_behind == 0
     with pytest.raises(ValueError, match="name its topics"):
-        view.lag("billing", [])
+        view.lag("billing")
+    assert view.lag("billing", []) == []
