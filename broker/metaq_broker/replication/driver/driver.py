@@ -118,6 +118,7 @@ class PairDriver:
         self._without_master_since_s: float | None = asyncio.get_running_loop().time()
         self._without_master_s = 0.0
         self._is_replaced = asyncio.Event()
+        self._successor: str | None = None
         self._registered_boot: str | None = None
         self._starts: dict[str, StreamOrigin] = {}
         self._starts_reported_s = 0.0
@@ -255,7 +256,8 @@ class PairDriver:
                 self._spawn(self._lead(), "pair: begin to serve")
         elif action.role is PairRole.FENCED:
             self._has_ended = True
-            if self._leads:
+            if self._leads and action.master is not None:
+                self._successor = action.master
                 self._is_replaced.set()
             self._parts.host.end_leading(action.reason)  # first: sessions end without an answer
             self._parts.streams.fence(action.reason)
@@ -284,9 +286,9 @@ class PairDriver:
 
     @property
     def master_address(self) -> str:
-        """The address of the recorded master; ``-`` if there is none."""
+        """The address of the recorded master, or of the one that has replaced this one; ``-`` if there is none."""
         record = self.member.record
-        return "-" if record is None else self._address_of(record.master)
+        return "-" if record is None else self._address_of(self._successor or record.master)
 
     # ---- the record
 

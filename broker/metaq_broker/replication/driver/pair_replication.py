@@ -186,7 +186,8 @@ class PairReplication:
         if len(self._started.member.in_sync) < 2:
             raise SwitchRefused(f"the other member is not in sync: {self.trouble}")
         if not await self._started.switch():
-            raise SwitchRefused("the other member was not elected within a second; this one goes on as the master")
+            then = "goes on as the master" if self._serves else "has stopped serving"
+            raise SwitchRefused(f"the other member was not elected within a second; this one {then}")
 
     def leave(self) -> None:
         """Leave the set in sync. Raises ``SwitchRefused``."""

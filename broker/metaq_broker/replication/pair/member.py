@@ -259,7 +259,7 @@ class PairMember:
             self._win(record)
         elif self._is_master:
             if record.epoch != self.epoch or not is_own or uuid not in record.in_sync:
-                self._fence(f"member {record.master} is the master of epoch {record.epoch}")
+                self._fence(f"member {record.master} is the master of epoch {record.epoch}", record.master)
             elif self._leading is not None:
                 self._leading.set_known(record.in_sync)
         else:
@@ -469,9 +469,10 @@ class PairMember:
             self._link_up(events.LinkUp(link))
         self._decide()
 
-    def _fence(self, reason: str) -> None:
+    def _fence(self, reason: str, master: str | None = None) -> None:
+        """End the term of this master; ``master`` has replaced it, which the known record need not say yet."""
         self._following.stop()
-        self._change_role(PairRole.FENCED, self.epoch, self.record.master if self.record else None, reason)
+        self._change_role(PairRole.FENCED, self.epoch, master, reason)
 
     # ---- promises
 
@@ -554,7 +555,7 @@ class PairMember:
             self._outbox.send(link, PairRefused(self._known_epoch))
             return
         if self._is_master:
-            self._fence(f"member {hello.master} is the master of epoch {hello.epoch}")
+            self._fence(f"member {hello.master} is the master of epoch {hello.epoch}", hello.master)
             return
         self._candidacy = self._lost_master = None
         self._left_link = None
