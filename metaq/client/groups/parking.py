@@ -81,19 +81,22 @@ class ParkedStore(ABC, Generic[M]):
         return int(count)
 
     def __iter__(self) -> Iterator[Parked[M]]:
-        """Yield the messages in the order in which they were parked."""
+        """Yield the messages in the order in which they were parked, without those that are parked meanwhile."""
+        with self._opened() as database:
+            highest = f"SELECT coalesce(max(number), 0) FROM {self.table} WHERE group_id = ?"
+            (end,) = database.execute(highest, (self._group,)).fetchone()
         last = 0
-        while rows := self._after(last):
+        while rows := self._between(last, end):
             for row in rows:
                 yield row
                 last = row.number
 
-    def _after(self, number: int) -> list[Parked[M]]:
+    def _between(self, number: int, end: int) -> list[Parked[M]]:
         with self._opened() as database:
             rows = database.execute(
                 f"SELECT number, reason, parked_ms, {', '.join(self.columns)} FROM {self.table} "
-                "WHERE group_id = ? AND number > ? ORDER BY number LIMIT 100",
-                (self._group, number),
+                "WHERE group_id = ? AND number > ? AND number <= ? ORDER BY number LIMIT 100",
+                (self._group, number, end),
             ).fetchall()
         return [
             Parked(number=row[0], reason=row[1], parked_ms=row[2], message=self._message(tuple(row[3:])))
@@ -103,6 +106,7 @@ class ParkedStore(ABC, Generic[M]):
     def replay(self, handler: Callable[[M], object]) -> int:
         """Call ``handler`` with each message, and remove it when the handler returns; return how many.
 
+        Messages that are parked meanwhile stay, such as one that the handler sends again and a consumer rejects again.
         A message whose handler raises stays; the error is raised, and later messages are not tried.
         """
         count = 0

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from metaq.client.rocketmq.client import RocketMQ
+from metaq.client.rocketmq.dead_letters import DeadMessages
 from metaq.model import Partition
 from metaq.testing.rocketmq_server import ScriptedCluster
 from metaq.testing.rocketmq_store import WRITE
@@ -57,6 +59,13 @@ def test_they_are_sent_again_and_stay(dead: ScriptedCluster, rocketmq: str, comm
     assert {"DELAY", "RETRY_TOPIC"} & set(properties) == set(), "it is not delayed again"
     assert command("-c", rocketmq, "dlq", "resend", "billing", "--all")[2].startswith("3 messages sent again")
     assert len(sent(rocketmq, command)) == 5
+
+
+def test_what_is_moved_there_meanwhile_is_not_sent_again(dead: ScriptedCluster, rocketmq: str) -> None:
+    with RocketMQ(rocketmq.removeprefix("rocketmq://")) as mq:
+        for count, _ in enumerate(DeadMessages(mq, "billing"), 1):
+            assert count <= 3, "it does not end"
+            dead.append(DEAD, QUEUE, [b"again"])
 
 
 def test_the_groups_own_topic_keeps_the_original_one(dead: ScriptedCluster, rocketmq: str, command: Run) -> None:

@@ -134,6 +134,24 @@ def test_of_two_programs_one_gets_a_parked_message(setting: Setting) -> None:
     assert store.take_due(["orders"], 60_000) is None
 
 
+def test_what_is_parked_during_a_replay_stays(tmp_path: Path) -> None:
+    store = ParkedMessages(tmp_path / "parked.sqlite", "g")
+    where = {"topic": "orders", "partition": Partition(0, 0), "end": 9, "attribute": None, "data": b"x"}
+
+    def rejected_again(offset: int) -> None:
+        assert offset < 1000, "it does not end"
+        store.park(Received(offset=offset + 100, message_id=offset + 100, **where), "failed again")
+
+    for offset in range(2):
+        store.park(Received(offset=offset, message_id=offset, **where), "failed")
+    assert store.replay(lambda message: rejected_again(message.offset)) == 2
+    assert [one.message.offset for one in store] == [100, 101]
+    for one in store:
+        rejected_again(one.message.offset)
+        store.discard(one.number)
+    assert [one.message.offset for one in store] == [200, 201]
+
+
 def test_a_parked_message_keeps_its_properties_also_in_an_older_file(tmp_path: Path) -> None:
     path = tmp_path / "parked.sqlite"
     where = {"topic": "orders", "partition": Partition(0, 0), "end": 9, "attribute": "hot", "data": b"x"}
