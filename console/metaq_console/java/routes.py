@@ -24,6 +24,7 @@ from metaq.model import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from metaq_console.cluster.metaq import MetaqSystem
 from metaq_console.console import Console
 from metaq_console.errors import RequestFailed, failure_of
+from metaq_console.security.guard import check_site
 
 GET_BYTES_MAX: Final = 8 << 20
 """Limit on bytes that are asked of a broker, whatever ``maxsize`` says."""
@@ -106,8 +107,10 @@ async def _stats(asked: JavaRequest) -> Relayed:
     item = asked.request.path_params.get("item", "")
     if re.search(r"[\s\x00]", item):
         raise RequestFailed(400, "invalid_value", f"item {item[:80]!r}: expected a word without blanks")
-    if item in _CHANGING_ITEMS and not asked.console.settings.write:
-        raise RequestFailed(403, "read_only", f"stats {item}: this server is read-only; start it with --write")
+    if item in _CHANGING_ITEMS:
+        check_site(asked.request.headers, asked.request.headers.get("host", ""))  # though it is a GET
+        if not asked.console.settings.write:
+            raise RequestFailed(403, "read_only", f"stats {item}: this server is read-only; start it with --write")
     broker = asked.number("broker", 0, INT32_MAX, -1)
     return await asked.ask("stats", lambda: asked.relay.stats(item, None if broker < 0 else broker))
 

@@ -83,6 +83,19 @@ def test_what_changes_something_needs_write(metaq_memory: MemoryServer, start_co
     assert metaq_memory.client().cluster.topics() == {}
 
 
+@pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}])
+@pytest.mark.parametrize("path", ["/stats/reset", "/stats/%72eset"])
+def test_a_page_of_another_site_resets_no_statistics(
+    metaq_broker: BrokerProcess, start_console: StartConsole, path: str, headers: dict[str, str]
+) -> None:
+    console = start_console(metaq_broker.cluster, write=True)
+    answer = console.get(path, headers=headers)
+    assert (answer.status_code, "a page of another site" in answer.text) == (403, True)
+    assert console.head(path, headers=headers).status_code == 403
+    assert console.get("/stats/topics", headers=headers).status_code == 200
+    assert "reset ok" in console.get("/stats/reset").text
+
+
 def test_a_broker_that_is_away_is_said_in_a_sentence(metaq_memory: MemoryServer, start_console: StartConsole) -> None:
     console = start_console(metaq_memory.cluster, question_s=2.0)
     metaq_memory.stop()
