@@ -38,22 +38,27 @@ def parse_start(text: str, partitions: list[Partition] | None, clock_ms: Callabl
     return parse_time(text, "--from", clock_ms)
 
 
-def parse_time(text: str, option: str, clock_ms: Callable[[], int] = now_ms) -> int:
+def parse_time(text: str, option: str, clock_ms: Callable[[], int] = now_ms, *, needs_zone: bool = False) -> int:
     """Parse a time as ms since 1970: ISO 8601 (local time without an offset), ``@MS``, or a span back from now.
 
     Raises:
-        ValueError: It has none of these forms.
+        ValueError: It has none of these forms, or, with ``needs_zone``, is local time.
     """
     if re.fullmatch(r"@\d{1,15}", text):
         return int(text[1:])
     if match := _SPAN.fullmatch(text):
         return max(0, clock_ms() - int(match[1]) * _SPAN_S[match[2]] * 1000)
     try:
-        return max(0, int(datetime.datetime.fromisoformat(text).timestamp() * 1000))
+        moment = datetime.datetime.fromisoformat(text)
+        time_ms = max(0, int(moment.timestamp() * 1000))
     except (ValueError, OverflowError):
         expected = "a time such as 2026-01-31T12:00:00Z, @1700000000000 or 15m"
         also = "earliest, latest, an offset, or " if option == "--from" else ""
         raise ValueError(f"{option} {text}: expected {also}{expected}") from None
+    if needs_zone and moment.tzinfo is None:
+        expected = "2026-01-31T12:00:00Z or 2026-01-31T20:00:00+08:00"
+        raise ValueError(f"{option} {text}: a time without a zone; expected one such as {expected}")
+    return time_ms
 
 
 def topic_name(text: str) -> str:

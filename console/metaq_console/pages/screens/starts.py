@@ -15,10 +15,10 @@ def read_time(text: str, name: str) -> int:
     """Return a time in ms since 1970.
 
     Raises:
-        RequestFailed: It has none of the forms that are allowed.
+        RequestFailed: It has none of the forms that are allowed, or no zone: the server's is not the visitor's.
     """
     try:
-        return parse_time(text, name)
+        return parse_time(text, name, needs_zone=True)
     except ValueError as error:
         raise RequestFailed(400, "invalid_value", str(error)) from None
 

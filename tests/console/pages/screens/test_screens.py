@@ -114,6 +114,8 @@ def test_a_search_goes_on_step_by_step(metaq_memory: MemoryServer, opened: Open)
         ({"start": "7"}, "an offset needs one partition"),
         ({"start": "noon"}, "from noon: expected"),
         ({"until": "noon"}, "until noon: expected"),
+        ({"start": "2026-01-31T12:00:00"}, "from 2026-01-31T12:00:00: a time without a zone; expected one such as"),
+        ({"until": "2026-01-31"}, "until 2026-01-31: a time without a zone"),
         ({"partition": "0-9"}, "0-9"),
         ({"id": "x"}, "a MetaQ id is a whole number"),
     ],
@@ -124,6 +126,11 @@ def test_what_cannot_be_looked_for_is_said(
     metaq_memory.client().producer().send("orders", b"one tea")
     console = opened()
     assert sentence in page(console, "/topic/messages", topic="orders", **parameters)
+
+
+def test_a_group_is_not_reset_to_a_time_of_the_servers_zone(console: TestClient) -> None:
+    text = page(console, "/group/reset", group="g", topic="orders", to="2026-01-31T12:00:00")
+    assert "to 2026-01-31T12:00:00: a time without a zone" in text
 
 
 ENDLESS = base64.urlsafe_b64encode(zlib.compress(b'[{"0-0": Infinity}, 0, 0, 0]')).decode()
