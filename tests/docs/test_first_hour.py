@@ -38,6 +38,13 @@ def test_the_page_with_the_times_has_these_lines(name: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("folder", ["env", "metaq-data", "loud_orders_progress"])
+def test_what_the_hour_makes_in_the_clone_is_nothing_to_commit_or_to_pack(folder: str) -> None:
+    assert folder in re.findall(r"[\w-]+", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert f"/{folder}/" in (ROOT / ".gitignore").read_text().splitlines()
+    assert folder in (ROOT / ".dockerignore").read_text().splitlines()
+
+
 def test_a_line_that_fails_ends_the_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from first_hour import Hour
 

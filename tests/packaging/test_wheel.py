@@ -30,6 +30,11 @@ def modules_in_wheel(wheel: Path) -> set[str]:
     return {".".join(path.parent.parts if path.name == "__init__" else path.parts) for path in paths}
 
 
+def files_in_sdist(sdist: Path) -> set[str]:
+    with tarfile.open(sdist) as archive:
+        return {name.partition("/")[2] for name in archive.getnames()}
+
+
 def modules_imported_here() -> set[str]:
     """The modules of the installation that runs the tests, which is an editable one."""
     found = {"pyspark_metaq", "pyspark_rocketmq"}
@@ -69,14 +74,19 @@ def test_the_jobs_and_all_that_they_import_are_in_the_wheel(wheel: Path) -> None
 
 
 def test_two_builds_have_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
-    """The second one is made of the source distribution, at another time and in another folder."""
+    """The second one is made of the source distribution, at another time, in a folder with files of its owner."""
     [sdist] = wheel.parent.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     [source] = tmp_path.iterdir()
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "again")]
-    subprocess.run([*command, str(source)], check=True, capture_output=True, timeout=300)
-    assert (tmp_path / "again" / wheel.name).read_bytes() == wheel.read_bytes()
+    for name in ("env/lib/module.py", "metaq-data/orders-0/0.meta", "my-checkpoint/offsets/0", "first.py"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text("# my own\n")
+    again = tmp_path / "again"
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(again), str(source)]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    assert (again / wheel.name).read_bytes() == wheel.read_bytes()
+    assert files_in_sdist(again / sdist.name) == files_in_sdist(sdist)
 
 
 def test_the_description_has_no_links_that_work_in_the_repository_alone(wheel: Path) -> None:
@@ -89,10 +99,13 @@ def test_the_description_has_no_links_that_work_in_the_repository_alone(wheel: P
 
 
 def test_sdist_has_what_is_needed_to_build_and_to_read(distributions: Path) -> None:
+    """Among it every file and folder that the table of CONTRIBUTING.md names."""
     [sdist] = distributions.glob("*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
+    names = files_in_sdist(sdist)
     assert {"LICENSE", "README.md", "pyproject.toml", "pyspark_metaq.py", "broker/metaq_broker/cli.py"} <= names
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Layout")[2].partition("\n## ")[0]
+    layout = re.findall(r"\[`([^`]+?)/?`\]", table)
+    assert {name.partition("/")[0] for name in names} >= {"docs", *layout}
     assert not any(name.startswith((".venv/", "dist/", ".git/")) for name in names)
 
 
