@@ -38,6 +38,7 @@ class PairedCommit(GroupCommit):
         self._impatient: set[_Waiter] = set()
         self._ended = False
         self._fenced: str | None = None
+        self._alone: dict[PartitionLog, str] = {}
 
     def wait(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
         """Call back when the log is durable on both brokers, in every mode; fails when the slave is disconnected."""
@@ -97,6 +98,15 @@ class PairedCommit(GroupCommit):
         else:
             await self.drain()
 
+    def settle_alone(self, log: PartitionLog, reason: str) -> None:
+        self._alone[log] = reason
+        if (out := self._out.pop(log, None)) is not None:
+            self._end_alone(*out, reason)
+
+    def forget(self, log: PartitionLog) -> None:
+        self._alone.pop(log, None)
+        super().forget(log)
+
     def _drop(self, partition: _Partition, reason: str) -> None:
         """Forget a sync without a success. The log starts no further sync before it is opened again."""
         self._under_way -= 1
@@ -127,6 +137,8 @@ class PairedCommit(GroupCommit):
             super()._synced(partition, job, error)
         elif self._ended:
             self._end_alone(partition, job, "the broker is stopping")
+        elif (alone := self._alone.get(partition.log)) is not None:
+            self._end_alone(partition, job, alone)
         else:
             self._out[partition.log] = partition, job
             self.send_missing(partition.log, job)

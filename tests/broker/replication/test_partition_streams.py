@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from metaq_broker.log.streams import lost_found
 from metaq_broker.log.streams.facts import EpochStart, StreamOrigin
 from metaq_broker.log.streams.stream import JOURNAL, STATE, StreamBytes, StreamDamaged, StreamRefused
 from pair_disks import PairDisk, bodies_in, copy, durable, follow, segments, until_true
+from stored import put
 from waiting import in_loop
 
 
@@ -85,6 +87,23 @@ async def test_a_leader_reports_streams_before_their_bytes(tmp_path: Path) -> No
     await leader.maintenance.delete("t", [0], force=True)
     leader.streams.deleted("t", 0)
     assert leader.events[-1] == ("removed", "t-0", 0)
+    await leader.close()
+
+
+@in_loop
+async def test_a_partition_is_deleted_though_the_other_member_confirms_nothing(tmp_path: Path) -> None:
+    leader = PairDisk(tmp_path)
+    await leader.lead(1, alone=False)
+    await leader.put(numbered(2))
+    put(leader.engine, "t", 0, numbered(1, "not synced"), leader.answers.append)
+    leader.stores.store_of("t").get_or_create("t", 1)  # as a transaction does that is rolled back
+    async with asyncio.timeout(20):
+        assert await leader.maintenance.delete("t", [0, 1], force=True) == [0, 1]
+    assert [type(answer) for answer in leader.answers] == [StorageFailed] * 3
+    assert "partition t-0 is being deleted" in str(leader.answers[2])
+    await leader.put(numbered(3, "anew"))
+    leader.stream("t-0").confirm(leader.stream("t-0").end)
+    assert leader.bodies() == numbered(3, "anew")
     await leader.close()
 
 

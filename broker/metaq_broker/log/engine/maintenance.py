@@ -129,9 +129,11 @@ class PartitionMaintenance:
 
     async def _delete_one(self, topic: str, index: int, deleted: Sequence[int]) -> None:
         store = self._stores.store_of(topic)
-        log = store.take_offline(topic, index, f"partition {folder_name(topic, index)} is being deleted")
+        reason = f"partition {folder_name(topic, index)} is being deleted"
+        log = store.take_offline(topic, index, reason)
         try:
             if log is not None:
+                self._commit.settle_alone(log, reason)
                 await self._retire(log)
             await self._end_commits()
             await asyncio.to_thread(store.delete_folder, topic, index)

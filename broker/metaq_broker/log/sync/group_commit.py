@@ -224,6 +224,9 @@ class GroupCommit:
             partition.settling.append(asyncio.get_running_loop().create_future())
             await partition.settling[-1]
 
+    def settle_alone(self, log: PartitionLog, reason: str) -> None:
+        """Wait for no other broker with what ``log`` has: refuse it with ``reason``. For a log that is removed."""
+
     def policies_changed(self) -> None:
         """Read the policies of all partitions again. Waiting callbacks still wait for their sync."""
         for partition in self._partitions.values():
