@@ -13,9 +13,8 @@ import dataclasses
 import logging
 import socket
 import ssl
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -23,7 +22,6 @@ from metaq.errors import MetaqError
 from metaq.model import Address
 from metaq_broker.log.files.errors import StateFull
 from metaq_broker.log.files.files import Files
-from metaq_broker.log.partitions.losses import FOLDER
 from metaq_broker.log.state.state_mark import StateMark
 from metaq_broker.log.state.state_table import FILE_NAME, LoopDriver, StateTable
 from metaq_broker.operate.config.configuration import BrokerConfig
@@ -153,12 +151,10 @@ class FrontEnd:
             widened = server.topics.keep_readable()
             fields = {"behind": behind, "topicsWithMoreQueues": widened}
             _LOG.warning(PROMOTED if copied else OLDER, extra={"fields": fields})
-        losses = self._parts.engine.stores.losses()
-        gone = {(topic, index) for topic, index, loss in losses if loss.kind == FOLDER}
         offsets = server.groups.offsets
         for corrected, what in (
             (offsets.correct(self._start_where_renumbered), RENUMBERED),
-            (offsets.correct(partial(self._end_at_most, gone)), BEHIND_END),
+            (offsets.correct(self._end_at_most), BEHIND_END),
         ):
             if corrected:
                 topic, group, queue = corrected[0]
@@ -169,11 +165,11 @@ class FrontEnd:
         log = self._parts.engine.stores.get(topic, queue)
         return offset if log is None or log.recovery.renumbered is None else log.recovery.renumbered
 
-    def _end_at_most(self, gone: Set[tuple[str, int]], topic: str, queue: int, offset: int) -> int:
-        log = self._parts.engine.stores.get(topic, queue)
-        if log is not None:
+    def _end_at_most(self, topic: str, queue: int, offset: int) -> int:
+        stores = self._parts.engine.stores
+        if (log := stores.get(topic, queue)) is not None:
             return min(offset, log.durable_ordinal)
-        return 0 if (topic, queue) in gone else offset  # messages of a deleted queue are counted from 0
+        return offset if stores.refusal(topic, queue) is not None else min(offset, 0)  # it is gone: a new one begins
 
     @property
     def serves(self) -> bool:

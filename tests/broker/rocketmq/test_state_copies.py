@@ -107,7 +107,7 @@ def test_a_state_that_is_newer_than_the_messages(restarted: RestartedBroker, tmp
     assert restarted.bodies() == [b"first", b"delayed 0", b"new 0", b"new 1", b"new 2"]
 
 
-@pytest.mark.parametrize("how", ["ctl delete", "the folder is gone"])
+@pytest.mark.parametrize("how", ["ctl delete", "ctl delete, and killed", "the folder is gone"])
 def test_groups_begin_at_the_start_of_a_queue_that_was_made_anew(restarted: RestartedBroker, how: str) -> None:
     restarted.start()
     with Asker(restarted.address) as asker:
@@ -115,8 +115,13 @@ def test_groups_begin_at_the_start_of_a_queue_that_was_made_anew(restarted: Rest
         for queue in (0, 1):
             restarted.send(queue, *(f"old {number}" for number in range(9)))
             asker.commit("t", "g", queue, 9)
-        if how == "ctl delete":
+        if how.startswith("ctl delete"):
+            restarted.stop()
+            restarted.start()
             restarted.ctl("delete", "t", "0", "--force")
+            if "killed" in how:  # before the state is written
+                restarted.kill()
+                restarted.start()
         else:
             restarted.stop()
             shutil.rmtree(restarted.data / "t-0")
