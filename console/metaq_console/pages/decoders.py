@@ -22,7 +22,7 @@ SHOWN_CHARS: Final = 16 << 10
 PREVIEW_CHARS: Final = 160
 """Characters of a value in a row of a table."""
 INFLATED_MAX: Final = 1 << 20
-"""Bytes that a compressed value is unpacked to; the rest is left out."""
+"""Bytes that a compressed value is unpacked to; the rest is left out. In a row of a table ``TRIED_BYTES``."""
 HEX_BYTES: Final = 1024
 """Bytes that the hexadecimal form shows."""
 TRIED_BYTES: Final = 64 << 10
@@ -66,12 +66,12 @@ def _sign(one: str) -> str:
     return f"[U+{ord(one):04X}]"
 
 
-def decode(value: bytes, decoder: str = "auto") -> Decoded:
+def decode(value: bytes, decoder: str = "auto", inflated_max: int = INFLATED_MAX) -> Decoded:
     """Return ``value`` as text, unpacked first if it is compressed; ``decoder`` is a name of ``DECODERS``.
 
-    What the decoder cannot read is shown in hexadecimal.
+    It is unpacked to ``inflated_max`` bytes at most. What the decoder cannot read is shown in hexadecimal.
     """
-    plain, packing, is_cut = _unpacked(value)
+    plain, packing, is_cut = _unpacked(value, inflated_max)
     wanted = DECODERS.get(decoder, DECODERS["auto"])
     try:
         name, text = wanted(plain, is_cut)
@@ -82,64 +82,58 @@ def decode(value: bytes, decoder: str = "auto") -> Decoded:
     return Decoded(shown, name, packing, is_cut or not is_whole)
 
 
+def row_text(value: bytes, decoder: str = "auto") -> Decoded:
+    """Return as ``decode`` what ``TRIED_BYTES`` of ``value``, packed and unpacked, say: a table has many rows."""
+    return decode(value[:TRIED_BYTES], decoder, TRIED_BYTES)
+
+
 def preview(value: bytes, decoder: str = "auto") -> Decoded:
     """Return the beginning of ``value`` in one line, for a row of a table."""
-    found = decode(value[:TRIED_BYTES], decoder)
+    found = row_text(value, decoder)
     line = " ".join(found.text[: 4 * PREVIEW_CHARS].split())
     is_cut = found.is_cut or len(value) > TRIED_BYTES or len(line) > PREVIEW_CHARS
     return Decoded(line[:PREVIEW_CHARS], found.decoder, found.packing, is_cut)
 
 
-def text_of(value: bytes) -> str:
-    """Return what a search looks at: the value unpacked, as text, with unreadable bytes replaced."""
-    plain, _, _ = _unpacked(value)
-    for encoding in ("utf-8", "gb18030"):
-        try:
-            return plain.decode(encoding)
-        except UnicodeDecodeError:
-            continue
-    return plain.decode("utf-8", "replace")
-
-
-def _unpacked(value: bytes) -> tuple[bytes, str, bool]:
-    """Return the unpacked value, the name of the packing, and whether the rest was left out."""
+def _unpacked(value: bytes, most: int) -> tuple[bytes, str, bool]:
+    """Return up to ``most`` bytes of the unpacked value, the name of the packing, and whether the rest was left out."""
     for packing in PACKINGS:
         if value.startswith(packing.magic):
             try:
-                found = packing.unpack(value)
+                found = packing.unpack(value, most + 1)
             except (OSError, ValueError, EOFError, RuntimeError, zlib.error, lzma.LZMAError, ImportError):
                 return value, "", False
             if found:  # a few bytes may look like the beginning of something compressed
-                return found[:INFLATED_MAX], packing.name, len(found) > INFLATED_MAX
+                return found[:most], packing.name, len(found) > most
     return value, "", False
 
 
-def _zlib(value: bytes) -> bytes:
-    return zlib.decompressobj().decompress(value, INFLATED_MAX + 1)
+def _zlib(value: bytes, most: int) -> bytes:
+    return zlib.decompressobj().decompress(value, most)
 
 
-def _gzip(value: bytes) -> bytes:
-    return zlib.decompressobj(wbits=31).decompress(value, INFLATED_MAX + 1)
+def _gzip(value: bytes, most: int) -> bytes:
+    return zlib.decompressobj(wbits=31).decompress(value, most)
 
 
-def _bz2(value: bytes) -> bytes:
-    return bz2.BZ2Decompressor().decompress(value, INFLATED_MAX + 1)
+def _bz2(value: bytes, most: int) -> bytes:
+    return bz2.BZ2Decompressor().decompress(value, most)
 
 
-def _xz(value: bytes) -> bytes:
-    return lzma.LZMADecompressor(memlimit=64 << 20).decompress(value, INFLATED_MAX + 1)
+def _xz(value: bytes, most: int) -> bytes:
+    return lzma.LZMADecompressor(memlimit=64 << 20).decompress(value, most)
 
 
-def _lz4(value: bytes) -> bytes:
-    unpacked: bytes = import_module("lz4.frame").LZ4FrameDecompressor().decompress(value, INFLATED_MAX + 1)
+def _lz4(value: bytes, most: int) -> bytes:
+    unpacked: bytes = import_module("lz4.frame").LZ4FrameDecompressor().decompress(value, most)
     return unpacked
 
 
-def _zstd(value: bytes) -> bytes:
+def _zstd(value: bytes, most: int) -> bytes:
     zstandard: Any = import_module("zstandard")
     try:
         with zstandard.ZstdDecompressor(max_window_size=8 << 20).stream_reader(value) as reader:
-            unpacked: bytes = reader.read(INFLATED_MAX + 1)
+            unpacked: bytes = reader.read(most)
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from None
     return unpacked
@@ -147,11 +141,11 @@ def _zstd(value: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A way to compress: the bytes that it begins with, and how it is unpacked."""
+    """A way to compress: the bytes that it begins with, and how so many bytes of it are unpacked."""
 
     name: str
     magic: tuple[bytes, ...]
-    unpack: Callable[[bytes], bytes]
+    unpack: Callable[[bytes, int], bytes]
 
 
 PACKINGS: Final = (
@@ -189,9 +183,16 @@ def _json(value: bytes, is_cut: bool) -> tuple[str, str]:
     if beginning[:1] not in (b"{", b"[") or is_cut or len(value) > INFLATED_MAX:
         raise NotDecodable
     try:
-        return "json", json.dumps(json.loads(value), ensure_ascii=False, indent=2)
+        parsed = json.loads(value)
     except (ValueError, RecursionError):
         raise NotDecodable from None
+    pieces, length = [], 0
+    for piece in json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(parsed):
+        pieces.append(piece)
+        length += len(piece)
+        if length > SHOWN_CHARS:  # indented, all of it may have a thousand times as many characters as the value
+            break
+    return "json", "".join(pieces)
 
 
 def _named(name: str, encoding: str) -> Callable[[bytes, bool], tuple[str, str]]:

@@ -6,7 +6,9 @@ import bz2
 import gzip
 import json
 import lzma
+import tracemalloc
 import zlib
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from metaq_console.pages.decoders import (
     INFLATED_MAX,
     PREVIEW_CHARS,
     SHOWN_CHARS,
+    TRIED_BYTES,
     decode,
     preview,
     visible,
@@ -86,6 +89,27 @@ def test_a_small_value_that_unpacks_to_much_is_cut(pack: object) -> None:
     found = decode(pack(bytes(8 * INFLATED_MAX)), "text")  # type: ignore[operator]
     assert found.is_cut
     assert len(found.text) == SHOWN_CHARS
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_json_is_indented_only_as_far_as_it_is_shown(pack: Callable[[bytes], bytes]) -> None:
+    value = pack(b"[" * 400 + b"0," * 20_000 + b"0" + b"]" * 400)
+    tracemalloc.start()
+    try:
+        found = decode(value)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (found.decoder, found.is_cut, len(found.text)) == ("json", True, SHOWN_CHARS)
+    assert found.text.startswith("[\n  [\n    [\n")
+    assert peak < 4 << 20, "all of it has 16 MB"
+
+
+def test_in_a_row_of_a_table_less_is_unpacked_and_parsed() -> None:
+    value = gzip.compress(b"[" + b"[], " * TRIED_BYTES + b"[]]")
+    assert decode(value).decoder == "json"
+    found = preview(value)
+    assert (found.decoder, found.packing, found.is_cut, found.text[:8]) == ("utf-8", "gzip", True, "[[], [],")
 
 
 def test_a_long_value_is_cut() -> None:

@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, Response
 from metaq_console.cluster.scans import Scan, ScanRequest
 from metaq_console.cluster.values import FoundMessage
 from metaq_console.errors import RequestFailed
-from metaq_console.pages.decoders import DECODERS, PREVIEW_CHARS, Decoded, decode, preview
+from metaq_console.pages.decoders import DECODERS, PREVIEW_CHARS, Decoded, decode, preview, row_text
 from metaq_console.pages.screens.starts import Start, read_start, read_time
 from metaq_console.pages.visit import Visit
 
@@ -207,7 +207,7 @@ def row_preview(message: FoundMessage, asked: WantedMessages) -> Decoded:
     found = preview(message.data, asked.decoder)
     if asked.text is None or asked.text in found.text:
         return found
-    whole = " ".join(decode(message.data, asked.decoder).text.split())
+    whole = " ".join(row_text(message.data, asked.decoder).text.split())
     at = whole.find(asked.text)
     if at < 0:
         return found
