@@ -147,8 +147,13 @@ class BatchWriter:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes written and not yet acknowledged."""
+        """Bytes written and not yet acknowledged: of bodies, so 0 is not the end, see ``is_pending``."""
         return self._pending_bytes
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether something written is not yet acknowledged."""
+        return bool(self._units)
 
     def write(self, topic: str, queue_id: int, batch: Buffer, count: int) -> None:
         """Send ``count`` messages, encoded as the elements of a batch; first wait if too much is unacknowledged.

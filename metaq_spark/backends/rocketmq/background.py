@@ -17,6 +17,10 @@ Send = Callable[[BatchWriter], object]
 """One call of ``write`` or ``send``."""
 
 
+SEND_BYTES_MIN: Final = 256
+"""A send counts as at least this many bytes: bodies may be empty, and what waits takes memory."""
+
+
 class BackgroundWriter:
     """Runs ``writer`` in a thread, which closes it at the end. At most ``bytes_max`` bytes are unacknowledged."""
 
@@ -36,6 +40,7 @@ class BackgroundWriter:
         Raises:
             SendFailed, ValueError: Raised by this or an older ``send``.
         """
+        byte_count = max(byte_count, SEND_BYTES_MIN)
         with self._changed:
             self._changed.wait_for(lambda: self._failure is not None or self._has_space(byte_count))
             self._check()
@@ -82,11 +87,11 @@ class BackgroundWriter:
         """Return the next send; ``None`` at the end. Without one, wait for a response."""
         with self._changed:
             self._changed.notify_all()  # the step before may have made space
-            self._changed.wait_for(lambda: self._sends or self._ended or self._writer.pending_bytes)
+            self._changed.wait_for(lambda: self._sends or self._ended or self._writer.is_pending)
             if self._sends:
                 send, byte_count = self._sends.popleft()
                 self._queued_bytes -= byte_count
                 return send
-            if self._writer.pending_bytes and not self._given_up:
+            if self._writer.is_pending and not self._given_up:
                 return BatchWriter.collect
             return None

@@ -15,7 +15,7 @@ from metaq.backends.rocketmq.errors import BatchNotStored
 from metaq.formats.rocketmq.batches import BatchElement, encode_batch
 from metaq.net.retry import RetryPolicy
 from metaq.protocols.remoting.codes import ResponseCode
-from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE
+from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SendMessage
 from metaq_spark.backends.rocketmq.background import BackgroundWriter
 
 SEND = SEND_BATCH_MESSAGE
@@ -93,6 +93,33 @@ def test_a_refusal_is_raised_by_the_next_call_and_by_the_last(harness: RocketMQH
         with pytest.raises(BatchNotStored, match="too big"):
             call()
     assert stored(harness) == []
+
+
+def test_the_answer_to_an_empty_message_is_waited_for(harness: RocketMQHarness, make: Make) -> None:
+    broker = harness.cluster.broker("broker-a")
+    broker.latency_s = lambda command: 0.1 if command.code == SendMessage.CODE else 0.0
+    broker.refuse(SendMessage.CODE, ResponseCode.MESSAGE_ILLEGAL, "not empty, please")
+    writer = make()
+    writer.put(lambda to: to.send("out", 0, b"", "DELAY\x011\x02"), 0)
+    with pytest.raises(BatchNotStored, match="not empty, please"):
+        writer.finish()
+
+
+def test_empty_messages_that_wait_are_limited(harness: RocketMQHarness, make: Make) -> None:
+    harness.cluster.broker("broker-a").latency_s = lambda command: 0.2 if command.code == SendMessage.CODE else 0.0
+    writer = make(bytes_max=1000)
+
+    def put_all() -> None:
+        for _ in range(8):
+            writer.put(lambda to: to.send("out", 0, b""), 0)
+
+    waiting = threading.Thread(target=put_all)
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    waiting.join(60)
+    writer.finish()
+    assert stored(harness) == [b""] * 8
 
 
 def test_one_that_is_given_up_sends_no_more_and_waits_for_nobody(harness: RocketMQHarness, make: Make) -> None:
