@@ -167,7 +167,7 @@ def _noting(coerce: Coerce, kind: DataType, path: str, note: Note) -> Coerce:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, default=str, ensure_ascii=False)
+    text = _SURROGATE.sub("\ufffd", json.dumps(value, default=str, ensure_ascii=False))
     return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
 
 

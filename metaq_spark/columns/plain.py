@@ -35,7 +35,7 @@ class PlainDecoder:
         self._maker, self._rows_max, self._bytes_max = maker, rows_max, bytes_max
         self._where = str(maker.source)
         self._places = [(place, name) for place, name in enumerate(RAW_COLUMNS) if name in maker.needed]
-        self._counted = "value" in maker.needed
+        self._keeps_values = "value" in maker.needed
         self._rows: list[Row] = []
         self._bytes = 0
 
@@ -79,7 +79,8 @@ class PlainDecoder:
 
     def _is_full(self, row: Row) -> bool:
         """Count the bytes of ``row``; return whether it belongs into the next batch."""
-        size = len(row[-1]) if self._counted else 0
+        *_, attribute, value = row
+        size = len(value) + (0 if attribute is None else len(attribute))
         if not self._rows:
             self._bytes = 0
         full = len(self._rows) == self._rows_max or (bool(self._rows) and self._bytes + size > self._bytes_max)
@@ -90,7 +91,7 @@ class PlainDecoder:
         time_ms = timestamp_ms(frame.message_id)
         time_us = None if time_ms is None else time_ms * 1000
         if not frame.flag & FLAG_ATTRIBUTE:
-            return frame.offset, frame.message_id, time_us, None, frame.body
+            return frame.offset, frame.message_id, time_us, None, frame.body if self._keeps_values else b""
         length = _INT32.unpack_from(frame.body)[0] if len(frame.body) >= _INT32.size else -1
         start = _INT32.size + length
         if length < 0 or start > len(frame.body):
@@ -98,7 +99,8 @@ class PlainDecoder:
             raise CorruptFrame(self._where, frame.offset, reason)
         shown = shown_attribute(frame.flag, frame.body[_INT32.size : start])
         attribute = None if shown is None else shown.decode("utf-8", "replace")
-        return frame.offset, frame.message_id, time_us, attribute, frame.body[start:]
+        value = frame.body[start:] if self._keeps_values else b""
+        return frame.offset, frame.message_id, time_us, attribute, value
 
 
 def encode_rows(values: list[bytes], attributes: list[str | None]) -> Iterator[bytes]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import time
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -150,18 +151,23 @@ class MetaQLagListener(StreamingQueryListener):
             self._changed.notify_all()
 
     def _serve(self) -> None:
+        refreshed_s, refresh_s = time.monotonic(), self._refresh_s
         while True:
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: bool(self._waiting), self._refresh_s)
-                trees = [self._waiting.pop(run_id) for run_id in list(self._waiting)]
-                again = [] if trees else list(self._shown.values())
+                left_s = None if refresh_s is None else max(0.0, refreshed_s + refresh_s - time.monotonic())
+                self._changed.wait_for(lambda: bool(self._waiting), left_s)
+                trees, self._waiting = self._waiting, {}
+                is_due = refresh_s is not None and time.monotonic() - refreshed_s >= refresh_s
+                again = [one for run_id, one in self._shown.items() if run_id not in trees] if is_due else []
                 self._busy = True
-            for tree in trees:
+            for tree in trees.values():
                 self._guarded(partial(self._report, tree))
             for progress in again:
                 self._guarded(partial(self._show, progress))
+            if is_due:
+                refreshed_s = time.monotonic()
 
     def _report(self, tree: Mapping[str, Any]) -> None:
         progress = read_query_progress(tree)

@@ -7,7 +7,7 @@ this is the partition's index. The option ``orderedPartitions`` replaces it by a
 2. ``key``: the CRC-32 of the key, modulo the length of that list. The same key goes to the same partition as long as
 the list does not change. CRC-32 is zlib's, of the bytes of a binary, the UTF-8 of a string, the decimal text of a
 number.
-3. neither: partitions in turn, a whole record batch to each, so that blocks stay large. Tasks and
+3. neither: a topic's partitions in turn, a whole record batch to each, so that blocks stay large. Tasks and
 micro-batches start at different turns.
 
 Rows of one partition keep their order.
@@ -15,6 +15,8 @@ Rows of one partition keep their order.
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -40,7 +42,8 @@ class Router:
         self, columns: SinkColumns, topic: str | None, partitions_of: PartitionsOf, first_partition: int, place: str
     ) -> None:
         self._columns, self._topic, self._partitions_of = columns, topic, partitions_of
-        self._next, self._task_name = first_partition, place
+        self._next: defaultdict[str, itertools.count[int]] = defaultdict(lambda: itertools.count(first_partition))
+        self._task_name = place
         self._rows_before = 0
         self._rows = _NONE  # the numbers from 0 on, as many as the largest batch had rows
 
@@ -55,7 +58,7 @@ class Router:
         for topic, rows in self._by_topic(batch):
             partitions = self._partitions_of(topic)
             if targets_given.none:
-                yield TopicPartition(topic, partitions[self._next_position(len(partitions))]), rows
+                yield TopicPartition(topic, partitions[next(self._next[topic]) % len(partitions)]), rows
                 continue
             targets = self._targets(targets_given, rows, topic, len(partitions))
             for target, group in _groups(targets, rows):
@@ -81,10 +84,6 @@ class Router:
             self._rows = np.arange(count, dtype=np.int64)
         return self._rows[:count]
 
-    def _next_position(self, count: int) -> int:
-        self._next += 1
-        return (self._next - 1) % count
-
     def _targets(self, targets_given: _RowTargets, rows: Int64s, topic: str, count: int) -> Int64s:
         """The place of each row's partition in the topic's list of ``count``; -1 while undecided."""
         targets = np.full(len(rows), -1, dtype=np.int64)
@@ -97,7 +96,7 @@ class Router:
             targets[keyed] = targets_given.hashes[rows[keyed]] % count
         undecided = targets < 0
         if undecided.any():
-            targets[undecided] = self._next_position(count)
+            targets[undecided] = next(self._next[topic]) % count
         return targets
 
     def _take_given(self, targets: Int64s, given: Bools, wanted: Int64s, rows: Int64s, topic: str, count: int) -> None:

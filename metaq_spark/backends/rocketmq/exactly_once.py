@@ -21,7 +21,7 @@ from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.reads.bundled import MetaQBroker, NotBundled, ask_for_metaq
 from metaq.discovery.name_server import NameServerDirectory
-from metaq.errors import MetaqError
+from metaq.errors import MetaqError, TopicNotFound
 from metaq.formats.checksum import crc32
 from metaq.formats.frames import encode_stored
 from metaq.formats.rocketmq.batches import decode_batch
@@ -69,8 +69,12 @@ def find_brokers(
     def homes() -> dict[str, str]:
         found: dict[str, str] = {}
         for topic in [options.topic] if options.topic is not None else directory.topics():
-            for queue in (*directory.queues(topic), *directory.writable(topic)):
-                found.setdefault(queue.broker_name, topic)
+            try:
+                for queue in (*directory.queues(topic), *directory.writable(topic)):
+                    found.setdefault(queue.broker_name, topic)
+            except TopicNotFound:  # a listed one may have been deleted since
+                if options.topic is not None:
+                    raise
         return found
 
     asked = persist(homes, policy, SYSTEM_CLOCK)

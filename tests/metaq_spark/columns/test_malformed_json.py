@@ -69,6 +69,7 @@ def test_the_corrupt_field_is_not_read_from_json_and_may_have_another_name() -> 
         ("ARRAY<INT>", b"{}", "it is {}, which is no array<int>"),
         ("a INT", b"[" * 100_000, "it is not JSON"),
         ("a STRING", b'{"a": [%s]}' % b", ".join([b"1"] * 99), "its field a is [1, 1, "),
+        ("a INT", rb'{"a": "\ud800"}', 'its field a is "\ufffd", which is no int'),  # Spark encodes it
     ],
 )
 def test_why_a_payload_is_malformed(kind: str, payload: bytes, reason: str) -> None:

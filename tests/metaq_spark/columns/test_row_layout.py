@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from collections.abc import Callable, Iterable
 from itertools import combinations
 
@@ -187,3 +188,15 @@ def test_json_values_on_both_paths_and_across_the_change_of_engines() -> None:
         rows = table([*batches, *decoder.flush()], layout)
         assert [row["value"] for row in rows] == want
         assert {tuple(row["attribute"]) for row in rows} == {(("k", "v"),)}
+
+
+def test_the_plain_decoder_keeps_no_payloads_that_are_not_read() -> None:
+    run = b"".join(encode_frame(number << 22, 0, bytes(100_000)) for number in range(100))
+    decoder = DECODERS["plain"](message_layout(("offset",)), None, 1000, 1 << 30)
+    tracemalloc.start()
+    try:
+        assert list(decoder.decode(run, 0)) == []
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 1_000_000

@@ -254,6 +254,20 @@ def test_the_gauges_of_a_query_that_hangs_go_on(registry: CollectorRegistry, cap
     assert shown(registry) == {}
 
 
+def test_gauges_of_a_query_that_hangs_go_on_beside_a_busy_one(registry: CollectorRegistry) -> None:
+    harness = Harness()
+    harness.put(0, 0, 9.0)
+    listener = harness.listener(registry=registry, refresh_s=0.5)
+    report(listener, event(offset(p0_0=0), run="hangs", name="stuck"))
+    harness.put(0, 0, 1.0)
+
+    def grows() -> bool:
+        listener.onQueryProgress(event(offset(p0_0=0), run="busy"))
+        return shown(registry)["lag_messages stuck orders 0-0"] == 2
+
+    wait_until(grows, "a lag that grows")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

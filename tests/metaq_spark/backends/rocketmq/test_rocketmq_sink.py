@@ -314,6 +314,15 @@ def test_what_is_refused_before_the_write(harness: RocketMQHarness) -> None:
         harness.sink(schema_of("value", "delay_level"), delivery="exactly_once")
 
 
+def test_a_listed_topic_that_was_deleted_since_does_not_matter(
+    harness: RocketMQHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = harness.directory.topics()
+    monkeypatch.setattr(harness.directory, "topics", lambda: [f"before-{listed[0]}", *listed])
+    with pytest.raises(ExactlyOnceError, match="is not a metaq-broker"):  # so all that are there were asked
+        harness.sink(schema_of("value", "topic"), delivery="exactly_once", topic="")
+
+
 def test_a_sink_travels_without_what_belongs_to_its_process(harness: RocketMQHarness) -> None:
     import pickle
 
