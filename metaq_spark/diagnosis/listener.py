@@ -5,31 +5,27 @@
     from metaq_spark.diagnosis.listener import ProgressListener
     spark.streams.addListener(ProgressListener("progress.jsonl"))
 
-``metaq-spark diagnose CHECKPOINT --progress progress.jsonl`` reads them; ``progress`` describes the form. Spark calls a
-listener for one event after the other, so a call here only stores the event. A thread writes or posts it, and asks
-every few seconds for the status of the running queries: what a query waits for, and that its driver is alive. Errors
-here never reach Spark.
+``metaq-spark diagnose CHECKPOINT --progress progress.jsonl`` reads them; ``progress`` describes the form. The
+listener's thread also asks every few seconds for the status of the running queries: what a query waits for, and that
+its driver is alive.
 """
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import json
 import logging
 import os
 import socket
-import threading
 import time
 import urllib.request
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
-
+from metaq_spark.background_listener import BackgroundListener
 from metaq_spark.diagnosis.progress import URL, VERSION, newest, parse_events, this_machine
 
 if TYPE_CHECKING:
@@ -49,13 +45,11 @@ FIRST_LOOK_S: Final = 0.2
 WAITING_MAX: Final = 500
 """Limit on events that wait to be written or posted; the oldest are dropped."""
 POST_S: Final = 5.0
-EXIT_S: Final = 2.0
-"""Seconds that the end of a program waits for its queries' ends to be reported, and for them to be kept."""
 FILE_BYTES_MAX: Final = 8 << 20
 """A longer file is rewritten, with the newest events of each query."""
 
 
-class ProgressListener(StreamingQueryListener):
+class ProgressListener(BackgroundListener):
     """One listener serves all queries of a session.
 
     ``target``: a file to which a line of JSON is added for each event, or an http(s) URL to which a JSON list of events
@@ -73,15 +67,12 @@ class ProgressListener(StreamingQueryListener):
     ) -> None:
         from pyspark.sql import SparkSession
 
+        super().__init__("metaq-diagnosis", _LOGGER, "a report of a query was not kept")
         self._session = spark or SparkSession.getActiveSession()
         given = str(target)
         self._keep = _Post(given, headers or {}).keep if URL.match(given) else _File(Path(given)).keep
         self._status_s = status_s
-        self._changed = threading.Condition()
         self._waiting: deque[dict[str, Any]] = deque(maxlen=WAITING_MAX)
-        self._running: dict[str, str] = {}
-        self._started = self._busy = False
-        self._logged_kinds: set[str] = set()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Keep that a run began, and where its driver is."""
@@ -104,35 +95,22 @@ class ProgressListener(StreamingQueryListener):
         """Keep that the run ended, and its error."""
         self._guarded(lambda: self._end(event))
 
-    def drain(self, timeout_s: float) -> bool:
-        """Wait until everything that was reported is kept; return whether it was in time."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._waiting and not self._busy, timeout_s)
-
     def _begin(self, event: QueryStartedEvent) -> None:
-        with self._changed:
-            if not self._running:
-                atexit.register(self._finish)
-            self._running[str(event.runId)] = str(event.id)
+        self._begin_run(str(event.runId), str(event.id))
         self._put("started", str(event.id), str(event.runId), name=event.name, driver=_driver(self._session))
 
     def _end(self, event: QueryTerminatedEvent) -> None:
-        run_id = str(event.runId)
-        with self._changed:
-            self._running.pop(run_id, None)
         error_class = getattr(event, "errorClassOnException", None)
-        self._put("terminated", str(event.id), run_id, exception=event.exception, errorClass=error_class)
+        self._put("terminated", str(event.id), str(event.runId), exception=event.exception, errorClass=error_class)
+        self._end_run(str(event.runId))  # last, because the end of the program waits for it
 
     def _put(self, kind: str, query_id: str, run_id: str, **more: Any) -> None:
         event = {"v": VERSION, "event": kind, "at_ms": int(time.time() * 1000), "id": query_id, "runId": run_id, **more}
         with self._changed:
             if kind in ("progress", "idle"):  # a run may have begun before this listener was added
-                self._running.setdefault(run_id, query_id)
+                self._begin_run(run_id, query_id)
             self._waiting.append(event)
-            if not self._started:
-                threading.Thread(target=self._serve, name="metaq-diagnosis", daemon=True).start()
-                self._started = True
-            self._changed.notify_all()
+            self._wake()
 
     def _serve(self) -> None:
         looked_s = time.monotonic() - self._status_s + FIRST_LOOK_S
@@ -160,21 +138,6 @@ class ProgressListener(StreamingQueryListener):
         at_ms, status = int(time.time() * 1000), dict(query.status)
         event = {"v": VERSION, "event": "status", "at_ms": at_ms, "id": query_id, "runId": run_id, "status": status}
         events.append(event | execution_of(query))
-
-    def _finish(self) -> None:
-        """The program ends; Spark reports the end of a query after ``awaitTermination``."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._running, EXIT_S)
-        self.drain(EXIT_S)
-
-    def _guarded(self, step: Callable[[], object]) -> None:
-        try:
-            step()
-        except Exception as error:
-            kind = type(error).__name__
-            if kind not in self._logged_kinds:
-                self._logged_kinds.add(kind)
-                _LOGGER.warning("a report of a query was not kept: %s (%s is not logged again)", error, kind)
 
 
 def execution_of(query: StreamingQuery) -> dict[str, str]:

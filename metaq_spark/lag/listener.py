@@ -5,9 +5,8 @@
     from metaq_spark.lag.listener import MetaQLagListener
     spark.streams.addListener(MetaQLagListener({"brokers": "127.0.0.1:8123"}))
 
-Spark calls a listener for one event after the other, so waiting for a broker would delay the events of every query. So
-a call only stores the event; a thread of the listener asks the brokers. If a query progresses faster than brokers
-answer, only its newest progress is used. Errors here never reach Spark.
+The listener's thread asks the brokers. If a query progresses faster than brokers answer, only its newest progress is
+used.
 
 Without Spark Connect the listener runs in the driver, with it in the client; it must be able to reach the brokers from
 there. Without options it asks no broker and reports only what Spark reports: bytes in MetaQ, messages in RocketMQ.
@@ -15,20 +14,17 @@ there. Without options it asks no broker and reports only what Spark reports: by
 
 from __future__ import annotations
 
-import atexit
 import json
 import logging
 import time
-import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
-
 from metaq.errors import MetaqError
 from metaq_spark.backend import FORMATS, LagLookup, backend_named, format_of
+from metaq_spark.background_listener import BackgroundListener
 from metaq_spark.lag.gauges import LagGauges
 from metaq_spark.lag.progress import QueryProgress, SourceProgress, merged, read_query_progress, summarize
 from metaq_spark.lag.unread import PartitionLag
@@ -46,13 +42,11 @@ _LOGGER: Final = logging.getLogger("metaq_spark.lag")
 _PATIENCE: Final = {"connectTimeoutMs": "2000", "requestTimeoutMs": "5000"}
 """Default timeouts of look-ups."""
 REFRESH_S: Final = 15.0
-EXIT_S: Final = 2.0
-"""Seconds that the end of a program waits for its queries' ends to be reported, and then for their last lags."""
 _STOPPED_MAX: Final = 1000
 """Limit on stopped runs that are remembered, so that a look-up in progress does not restore their gauges."""
 
 
-class MetaQLagListener(StreamingQueryListener):
+class MetaQLagListener(BackgroundListener):
     """One listener serves all queries of a session.
 
     ``options``: how to reach the brokers, as for a read (``brokers``, timeouts, TLS); queries with another format, or
@@ -75,28 +69,25 @@ class MetaQLagListener(StreamingQueryListener):
         registry: CollectorRegistry | None = None,
         refresh_s: float = REFRESH_S,
     ) -> None:
+        super().__init__("metaq-lag", logger, "a lag could not be computed in full")
         given = {name.lower() for name in options or {}}
         patience = {name: value for name, value in _PATIENCE.items() if name.lower() not in given}
         named = [name for name, one in FORMATS.items() if one.brokers_option.lower() in given]
         self._format = named[0] if named else "metaq"
         self._lookup = self._lookup_with({**patience, **options}) if options else None
-        self._logger, self._level = logger, level
+        self._level = level
         self._gauges = None if registry is None else LagGauges(registry)
         self._refresh_s = refresh_s if self._gauges is not None and self._lookup is not None else None
-        self._logged_kinds: set[str] = set()
-        self._changed = threading.Condition()
         self._waiting: dict[str, Mapping[str, Any]] = {}
-        self._busy = self._started = False
         self._stopped: deque[str] = deque(maxlen=_STOPPED_MAX)
         self._shown: dict[str, QueryProgress] = {}
-        self._running: set[str] = set()
 
     def _lookup_with(self, options: Mapping[str, str]) -> LagLookup:
         return backend_named(self._format).lag_lookup(options)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Record that the query runs; there is no progress yet."""
-        self._guarded(lambda: self._note_start(str(event.runId)))
+        self._guarded(lambda: self._begin_run(str(event.runId), str(event.id)))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Leave the progress for the listener's thread; a progress of the same run that still waits is dropped."""
@@ -109,46 +100,20 @@ class MetaQLagListener(StreamingQueryListener):
         """Remove the gauges of the query. A pending progress is still logged."""
         self._guarded(lambda: self._forget(str(event.runId)))
 
-    def drain(self, timeout_s: float) -> bool:
-        """Wait until all reported progress is logged; whether it was in time. For programs about to end."""
-        with self._changed:
-            return self._changed.wait_for(lambda: not self._waiting and not self._busy, timeout_s)
-
-    def _finish(self) -> None:
-        """The program ends. Spark reports the last progress and the end of a query after ``awaitTermination``."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._running, EXIT_S)
-        self.drain(EXIT_S)
-
-    def _guarded(self, step: Callable[[], object]) -> None:
-        try:
-            step()
-        except Exception as error:
-            self._log_once(error)
-
-    def _note_start(self, run_id: str) -> None:
-        with self._changed:
-            if not self._running and not self._stopped:
-                atexit.register(self._finish)
-            self._running.add(run_id)
-
     def _leave(self, tree: Mapping[str, Any]) -> None:
         with self._changed:
+            self._begin_run(tree["runId"], tree["id"])  # it may have begun before this listener was added
             self._waiting[tree["runId"]] = tree
-            if not self._started:
-                threading.Thread(target=self._serve, name="metaq-lag", daemon=True).start()
-                self._started = True
-            self._changed.notify_all()
+            self._wake()
 
     def _forget(self, run_id: str) -> None:
         with self._changed:
             self._stopped.append(run_id)
-            self._running.discard(run_id)
             shown = self._shown.pop(run_id, None)
             others = {progress.query for progress in self._shown.values()}
             if self._gauges is not None and shown is not None and shown.query not in others:
                 self._gauges.forget(shown.query)
-            self._changed.notify_all()
+        self._end_run(run_id)
 
     def _serve(self) -> None:
         refreshed_s, refresh_s = time.monotonic(), self._refresh_s
@@ -194,10 +159,3 @@ class MetaQLagListener(StreamingQueryListener):
             except MetaqError as error:
                 self._log_once(error)
         return source.lags()
-
-    def _log_once(self, error: Exception) -> None:
-        """Log each kind of failure once: a broker that is away for an hour is one line, not thousands."""
-        kind = type(error).__name__
-        if kind not in self._logged_kinds:
-            self._logged_kinds.add(kind)
-            self._logger.warning("a lag could not be computed in full: %s (%s is not logged again)", error, kind)

@@ -77,7 +77,8 @@ def test_rows_without_either_go_in_turn_a_batch_at_a_time() -> None:
 def test_each_topic_of_a_column_has_turns_of_its_own() -> None:
     columns, batch = table(topic=["t", "u", "t", "u"])
     router = Router(columns, None, lambda topic: PLACES["t"], 0, "the input of task 4")
-    assert [list(route(router, batch)) for _ in range(3)] == [["t/0-0", "u/0-0"], ["t/0-1", "u/0-1"], ["t/2-0", "u/2-0"]]
+    turns = [list(route(router, batch)) for _ in range(3)]
+    assert turns == [["t/0-0", "u/0-0"], ["t/0-1", "u/0-1"], ["t/2-0", "u/2-0"]]
 
 
 def test_topics_from_a_column() -> None:
