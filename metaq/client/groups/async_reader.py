@@ -194,7 +194,7 @@ class AsyncGroupReader(ReadingSteps[D]):
             try:
                 await self._handle(handler, delivery)
             finally:
-                self._state.handled(delivery.where)
+                self._state.handled(delivery)
 
     async def _next_free(self) -> D | None:
         """Reserve a partition that no other worker has, and return its next message."""

@@ -273,24 +273,25 @@ class ConsumerState(Generic[D, Q, O]):
             return delivery
         return None
 
-    def handled(self, where: TopicPartition) -> None:
-        """End the reservation of a partition."""
+    def handled(self, delivery: D) -> None:
+        """End the reservation of a message's partition, unless it was assigned again meanwhile."""
         with self.lock:
-            partition = self.partitions.get(where)
-            if partition is not None:
+            partition = self.partitions.get(delivery.where)
+            if partition is not None and partition.generation == delivery.generation:
                 partition.busy = False
                 self.notify()
 
-    def take_more(self, where: TopicPartition, now_s: float) -> D | None:
-        """Deliver the next message of one partition. The caller has the lock.
+    def take_more(self, behind: D, now_s: float) -> D | None:
+        """Deliver the next message of the partition that the caller has reserved with ``behind``, unless it was
+        assigned again meanwhile. The caller has the lock.
 
         Raises:
             CorruptFrame, CorruptRecord: As ``Owned.take``.
         """
-        partition = self.partitions.get(where)
-        if partition is None or not self.may_hand_out(where, now_s):
+        partition = self.partitions.get(behind.where)
+        if partition is None or partition.generation != behind.generation:
             return None
-        return self._take(partition, now_s)
+        return self._take(partition, now_s) if self.may_hand_out(behind.where, now_s) else None
 
     def take_many(self, count_max: int, now_s: float) -> list[D]:
         """Deliver up to ``count_max`` buffered messages of one partition.

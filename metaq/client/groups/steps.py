@@ -214,6 +214,9 @@ class ReadingSteps(GroupMember[D], Generic[D]):
     # handlers
 
     async def _handle(self, handler: Callable[[D], object], delivery: D) -> None:
+        if self._core.is_exhausted(delivery):  # workers take messages themselves
+            await self._reject(delivery, None)
+            return
         try:
             if self._options.where is None or self._options.where(delivery):
                 await self._settled(handler(delivery))

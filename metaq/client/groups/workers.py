@@ -67,7 +67,6 @@ class Workers(Generic[D]):
         return None
 
     def _work_on(self, first: D) -> None:
-        where = first.where
         delivery: D | None = first
         try:
             for _ in range(_QUANTUM):
@@ -75,9 +74,9 @@ class Workers(Generic[D]):
                     break
                 self._handle(delivery)
                 with self._state.lock:
-                    delivery = self._state.take_more(where, self._clock.monotonic()) if not self._stopped else None
+                    delivery = self._state.take_more(first, self._clock.monotonic()) if not self._stopped else None
             else:
                 if delivery is not None:
                     self._handle(delivery)
         finally:
-            self._state.handled(where)
+            self._state.handled(first)

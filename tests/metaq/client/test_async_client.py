@@ -159,6 +159,28 @@ async def test_handlers_are_awaited_retried_and_given_up(cluster: str, workers: 
     assert order == [b"0", b"1", b"2", b"3", b"3", *(b"%d" % number for number in range(4, 9))]
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+@watched
+async def test_a_handler_that_rolls_back_has_its_message_rejected(cluster: str, workers: int) -> None:
+    attempts: list[int] = []
+    async with AsyncMetaQ(cluster) as mq, mq.consumer("g", ["orders"], offsets=memory(), max_attempts=2, **FAST) as one:
+
+        async def handler(message: Delivery) -> None:
+            if message.data == b"9":
+                attempts.append(message.attempt)
+                if message.attempt < 9:
+                    await one.rollback([message.where])
+                else:
+                    one.stop()
+
+        running = asyncio.create_task(one.run(handler, workers))
+        await until(lambda: running.done() or len(one.parked) == 1, "it is parked")
+        one.stop()
+        await running
+        assert [(parked.message.data, parked.reason) for parked in one.parked] == [(b"9", "rolled back too often")]
+    assert attempts == [1, 2]
+
+
 @watched
 async def test_a_broker_that_restarts_is_read_on(
     cluster: str, dev_broker: RunningBroker, start_broker: StartBroker

@@ -82,6 +82,25 @@ def test_a_message_that_no_attempt_helps_is_parked_and_replayed(setting: Setting
 
 
 @pytest.mark.parametrize("workers", [1, 2])
+def test_a_handler_that_rolls_back_too_often_has_its_message_rejected(setting: Setting, workers: int) -> None:
+    setting.send("bad", "good")
+    seen: list[tuple[bytes, int]] = []
+
+    def handler(message: Delivery) -> None:
+        seen.append((message.data, message.attempt))
+        if message.data == b"bad" and message.attempt < 9:
+            consumer.rollback()
+        elif message.data == b"good":
+            consumer.stop()
+
+    with setting.consumer(max_attempts=2) as consumer:
+        consumer.run(handler, workers)
+        (parked,) = consumer.parked
+    assert (parked.message.data, parked.reason) == (b"bad", "rolled back too often")
+    assert seen == [(b"bad", 1), (b"bad", 2), (b"good", 1)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("auto_ack", [True, False])
 def test_a_parked_message_is_handled_again_after_a_while(setting: Setting, workers: int, auto_ack: bool) -> None:
     setting.producer.send("orders", "bad", attribute="kind", partition=Partition(0, 0))

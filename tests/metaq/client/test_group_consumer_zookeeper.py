@@ -131,6 +131,29 @@ def test_a_topic_that_is_made_again_is_read_from_its_start(brokers: Brokers, cou
         wait_until(has_all, "the new ones, from the first on")
 
 
+@pytest.mark.parametrize("has_offsets", [False, True])
+def test_a_stopped_broker_keeps_nobody_from_reading_the_others(brokers: Brokers, has_offsets: bool) -> None:
+    stopped = brokers.start("stopped", broker_id=1)
+    brokers.start("healthy", broker_id=2)
+    with MetaQ(f"zk://{brokers.zookeeper.option}") as mq:
+        for broker in (1, 2):
+            mq.producer().send_many("test", ["before"] * 4, partition=Partition(broker, 0))
+        if has_offsets:
+            found: list[Delivery] = []
+            with mq.consumer("g", ["test"], **FAST) as consumer:
+                wait_until(lambda: bool(found.extend(consumer.fetch(timeout=0.1))) or len(found) == 8, "all came")
+        mq.producer().send("test", "after", partition=Partition(2, 0))
+        stopped.stop()
+        with mq.consumer("g", ["test"], **FAST) as consumer:
+            seen: list[Delivery] = []
+            wait_until(
+                lambda: bool(seen.extend(consumer.fetch(timeout=0.1))) or any(one.data == b"after" for one in seen),
+                "the healthy broker is read",
+            )
+            assert {one.partition.broker for one in seen} == {2}
+            assert len(seen) == (1 if has_offsets else 5)
+
+
 def test_the_offsets_of_a_java_consumer_are_read_and_go_on(mq: MetaQ, zookeeper: ZooKeeperRoot) -> None:
     with mq.consumer("g", ["test"], **FAST) as consumer:
         wait_until(lambda: len(consumer.assignment) == 4, "it has all")

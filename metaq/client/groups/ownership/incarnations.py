@@ -150,8 +150,10 @@ class StoredOffsets(IncarnationCheck):
     def checked(
         self, stored: Mapping[TopicPartition, GroupOffset], fresh: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, GroupOffset]:
-        """Skip a partition that ends before its offset: it may be read from a slave that is behind."""
-        now = self.directory.available(self.topics) if fresh else {}
+        """Skip a partition that ends before its offset: it may be read from a slave that is behind; and one whose
+        broker does not answer.
+        """
+        now = self.directory.available_now(self.topics)[0] if fresh else {}
         with self.lock:
             made_again = self._made_again & set(fresh)
         offsets: dict[TopicPartition, GroupOffset] = {}

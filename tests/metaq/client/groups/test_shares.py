@@ -78,10 +78,29 @@ def by_workers(state: State) -> list[Delivery]:
         return []
     found = [first]
     with state.lock:
-        while len(found) < 64 and (one := state.take_more(first.where, 0.0)) is not None:
+        while len(found) < 64 and (one := state.take_more(first, 0.0)) is not None:
             found.append(one)
-    state.handled(first.where)
+    state.handled(first)
     return found
+
+
+def test_a_worker_of_an_earlier_assignment_leaves_the_partition_to_the_other() -> None:
+    state, read = state_of(1), ReadSettings("g")
+    serve(state)
+    with state.lock:
+        first = state.take(0.0, free_only=True)
+        assert first is not None
+        state.remove([place(0)])
+        state.add([OwnedPartition(place(0), GroupOffset(0), 2, read, state)])
+    serve(state)
+    with state.lock:
+        second = state.take(0.0, free_only=True)
+        assert second is not None
+        assert state.take_more(first, 0.0) is None
+        state.handled(first)
+        assert state.take(0.0, free_only=True) is None
+        state.handled(second)
+        assert state.take(0.0, free_only=True) is not None
 
 
 @pytest.mark.parametrize("take", [one_by_one, many, streamed, by_workers])
