@@ -42,18 +42,16 @@ from archive_manifests import (
     span,
 )
 from job_arguments import pattern
-from job_failures import sentence
+from job_failures import exit_on_failure
 from job_report import JobReport
 from numbered_files import NumberedFiles, open_folder, spark_path
 from pyarrow import fs
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from metaq.backends.metaq.boundaries import frame_boundary
 from metaq.backends.metaq.pool import shared_pool
 from metaq.discovery.fixed import FixedDirectory
-from metaq.errors import MetaqError
 from metaq.model import Address, OffsetRange, Partition, PartitionState, TopicPartition
 from metaq.sizes import parse_size
 from metaq_spark.backends.metaq.cluster import Cluster
@@ -305,13 +303,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     spark = SparkSession.builder.appName("archive_topics").getOrCreate()
-    try:
+    with exit_on_failure("archive_topics"):
         if not arguments.verify:
             run(spark, arguments)
         elif problems := verify(spark, arguments.output):
             sys.exit("\n".join(problems))
-    except (OSError, ValueError, MetaqError, PySparkException) as problem:
-        sys.exit(f"archive_topics: {sentence(problem)}")
 
 
 if __name__ == "__main__":

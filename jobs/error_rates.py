@@ -28,6 +28,7 @@ from __future__ import annotations
 import argparse
 
 from job_arguments import add_trigger, duration, trigger
+from job_failures import exit_on_failure
 from job_report import JobReport, count_rows_out
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -168,7 +169,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     spark = SparkSession.builder.appName("error_rates").getOrCreate()
-    with JobReport("error_rates") as report:
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    with exit_on_failure("error_rates"), JobReport("error_rates") as report:
         finish(spark, arguments, run(spark, arguments), report)
 
 

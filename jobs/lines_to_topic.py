@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import astuple, dataclass
@@ -34,7 +33,7 @@ from metaq.backends.metaq.pool import shared_pool
 from metaq.backends.rocketmq.pool import SessionPool as RocketMQPool
 from metaq.discovery.fixed import FixedDirectory
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
-from metaq.errors import MetaqError, TopicNotFound
+from metaq.errors import TopicNotFound
 from metaq.model import Address
 from metaq.sizes import parse_size
 
@@ -194,13 +193,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     spark = SparkSession.builder.appName("lines_to_topic").getOrCreate()
-    from job_report import JobReport  # imported here: the tasks import this module, and only the driver reports
+    from job_failures import exit_on_failure  # imported here: the tasks import this module
+    from job_report import JobReport
 
-    try:
-        with JobReport("lines_to_topic") as report:
-            run(spark, arguments, report)
-    except (FileNotFoundError, ValueError, MetaqError) as problem:
-        sys.exit(f"lines_to_topic: {problem}")
+    with exit_on_failure("lines_to_topic"), JobReport("lines_to_topic") as report:
+        run(spark, arguments, report)
 
 
 if __name__ == "__main__":

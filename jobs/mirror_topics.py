@@ -22,18 +22,16 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 import uuid
 from collections.abc import Mapping
 from typing import Any, Self
 
 from job_arguments import add_trigger, pattern, trigger
-from job_failures import sentence
+from job_failures import exit_on_failure
 from job_report import JobReport
 from mirror_endpoints import copies_between, endpoint
 from numbered_files import NumberedFiles, spark_path
 from partition_targets import PartitionTargets, assign_partitions, whole_attribute
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -242,11 +240,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     spark = SparkSession.builder.appName("mirror_topics").getOrCreate()
-    try:
-        with Mirror(arguments) as mirror, JobReport("mirror_topics") as report:
-            report.follow(run(spark, mirror), lambda: mirror.rows_out)
-    except (OSError, ValueError, MetaqError, StreamingQueryException) as problem:
-        sys.exit(f"mirror_topics: {sentence(problem)}")
+    with exit_on_failure("mirror_topics"), Mirror(arguments) as mirror, JobReport("mirror_topics") as report:
+        report.follow(run(spark, mirror), lambda: mirror.rows_out)
 
 
 if __name__ == "__main__":

@@ -39,25 +39,65 @@ class NumberedFiles:
         try:
             return json.loads(raw)
         except ValueError as error:
-            raise ValueError(f"{self.folder}/{number:08}.json: not valid JSON ({error})") from None
+            problem = f"not valid JSON ({error})" if raw.strip() else "empty"
+            raise ValueError(
+                f"{self.folder}/{number:08}.json: {problem}: it was damaged, as by a power loss; restore it from a copy"
+            ) from None
 
-    def add(self, number: int, document: Any) -> None:
-        """Store a document.
+    def refuse_taken(self, number: int) -> None:
+        """Refuse a number that a document has.
 
         Raises:
             FileExistsError: There is one with this number; another process writes to this folder.
+        """
+        if number in self.numbers():
+            raise FileExistsError(f"{self.folder}/{number:08}.json is there already: does the job run twice?")
+
+    def add(self, number: int, document: Any) -> None:
+        """Store a document; in a local folder it survives a power loss.
+
+        Raises:
+            FileExistsError: As ``refuse_taken``.
         """
         self._files.create_dir(self._root, recursive=True)
         draft = f"{self._root}/.{number:08}.{os.getpid()}.draft"
         with self._files.open_output_stream(draft) as stream:
             stream.write(json.dumps(document, indent=1).encode() + b"\n")
-        if number in self.numbers():
+        try:
+            self.refuse_taken(number)
+            if isinstance(self._files, fs.LocalFileSystem):
+                _rename_synced(draft, self._path(number))
+            else:
+                self._files.move(draft, self._path(number))
+        except FileExistsError:
             self._files.delete_file(draft)
-            raise FileExistsError(f"{self.folder}/{number:08}.json is there already: does the job run twice?")
-        self._files.move(draft, self._path(number))
+            self.refuse_taken(number)
+            raise
 
     def _path(self, number: int) -> str:
         return f"{self._root}/{number:08}.json"
+
+
+def _rename_synced(draft: str, path: str) -> None:
+    """Rename a local file, and write file and folder to the disk. Unlike a rename alone, a file is not replaced."""
+    _sync(draft)
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:  # this file system has no hard links
+        os.rename(draft, path)
+    else:
+        os.unlink(draft)
+    _sync(os.path.dirname(path))
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def open_folder(folder: str) -> tuple[fs.FileSystem, str]:

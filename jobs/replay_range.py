@@ -16,11 +16,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import sys
 from collections.abc import Mapping
 from typing import Any
 
-from job_failures import sentence
+from job_failures import exit_on_failure
 from job_report import JobReport, append
 from partition_targets import (
     PartitionTargets,
@@ -29,13 +28,11 @@ from partition_targets import (
     partitions_of,
     whole_attribute,
 )
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from metaq.backends.metaq.pool import shared_pool
 from metaq.discovery.fixed import FixedDirectory
-from metaq.errors import MetaqError
 from metaq.model import Address, Partition
 from metaq.operate.mirror.targets import assign
 
@@ -176,10 +173,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     spark = SparkSession.builder.appName("replay_range").getOrCreate()
-    try:
+    with exit_on_failure("replay_range"):
         (dry_run if arguments.dry_run else run)(spark, arguments)
-    except (ValueError, MetaqError, PySparkException) as problem:
-        sys.exit(f"replay_range: {sentence(problem)}")
 
 
 if __name__ == "__main__":

@@ -15,23 +15,20 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from archive_manifests import ArchiveError, Manifest, check_chain, where_of
 from archive_topics import ARCHIVE_SCHEMA, read_manifests
-from job_failures import sentence
+from job_failures import exit_on_failure
 from job_report import JobReport, append
 from numbered_files import NumberedFiles, spark_path
 from partition_targets import PartitionTargets, assign_partitions, exactly_once, whole_attribute
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from metaq.backends.metaq.pool import shared_pool
 from metaq.discovery.fixed import FixedDirectory
-from metaq.errors import MetaqError
 from metaq.model import Address
 from metaq.operate.mirror.targets import assign
 
@@ -127,10 +124,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     spark = SparkSession.builder.appName("restore_topic").getOrCreate()
-    try:
+    with exit_on_failure("restore_topic"):
         run(spark, arguments)
-    except (OSError, ValueError, MetaqError, PySparkException) as problem:
-        sys.exit(f"restore_topic: {sentence(problem)}")
 
 
 if __name__ == "__main__":

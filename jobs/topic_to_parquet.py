@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 
 from job_arguments import add_source, add_trigger, queue_system, trigger
+from job_failures import exit_on_failure
 from job_report import JobReport, count_rows_out
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -72,7 +73,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     arguments = parse_arguments()
     spark = SparkSession.builder.appName("topic_to_parquet").getOrCreate()
-    with JobReport("topic_to_parquet") as report:
+    with exit_on_failure("topic_to_parquet"), JobReport("topic_to_parquet") as report:
         report.follow(run(spark, arguments))
 
 

@@ -104,6 +104,35 @@ def test_lines_to_topic_says_what_is_wrong(submit: Submit, broker: Address) -> N
     assert "Traceback" not in done.stdout
 
 
+UNREACHABLE = {
+    "lines_to_topic": ["--brokers", "BROKER", "--topic", "a", __file__],
+    "topic_to_parquet": ["--brokers", "BROKER", "--topics", "a", "--output", "FOLDER", "--checkpoint", "FOLDER"],
+    "error_rates": ["--brokers", "BROKER", "--from-topic", "a", "--to-topic", "b", "--checkpoint", "FOLDER"],
+    "mirror_topics": ["--from-brokers", "BROKER", "--to-brokers", "BROKER", "--topics", "a", "--checkpoint", "FOLDER"],
+    "replay_range": ["--brokers", "BROKER", "--topic", "a", "--to-topic", "b", "--to-offsets", "latest"],
+    "archive_topics": ["--brokers", "BROKER", "--topics", "a", "--output", "FOLDER"],
+}
+
+
+@pytest.mark.parametrize("job", UNREACHABLE)
+def test_an_unreachable_broker_is_said_in_a_line(job: str, main: Main, tmp_path: Path) -> None:
+    places = {"BROKER": "127.0.0.1:1", "FOLDER": str(tmp_path)}
+    with pytest.raises(SystemExit) as ended:
+        main(job, *(places.get(argument, argument) for argument in UNREACHABLE[job]))
+    said = str(ended.value.code)
+    assert said.startswith(f"{job}: ")
+    assert "127.0.0.1:1" in said
+    assert "\n" not in said
+
+
+def test_a_failure_within_spark_is_said_in_a_line(main: Main, broker: Address, tmp_path: Path) -> None:
+    put_lines(broker, "orders", b"first")
+    (tmp_path / "lake").write_text("no folder")
+    folders = ["--output", str(tmp_path / "lake"), "--checkpoint", str(tmp_path / "progress")]
+    with pytest.raises(SystemExit, match=r"^topic_to_parquet: .*Parent path is not a directory: .*/lake$"):
+        main("topic_to_parquet", "--brokers", str(broker), "--topics", "orders", *folders)
+
+
 def test_topic_to_parquet_adds_what_is_new(main: Main, broker: Address, spark: SparkSession, tmp_path: Path) -> None:
     folders = ["--output", str(tmp_path / "lake"), "--checkpoint", str(tmp_path / "progress")]
     arguments = ["--brokers", str(broker), "--topics", "orders", *folders]
