@@ -1,4 +1,5 @@
-# MetaQ for Spark. Every target that needs an environment makes it: .venv, once, and again when pyproject.toml changes.
+# MetaQ for Spark. Every target that needs an environment makes it: .venv, once, and again when pyproject.toml changes
+# or the clone has moved.
 # Needs make and Python 3.11 or newer; scripts/check-machine says what is missing. What runs Spark uses a Java 17 or newer of the
 # machine, or fetches one: scripts/with-java.
 
@@ -112,6 +113,10 @@ clean:  ## Remove the environment and everything that was built
 java:
 	@[ -z "$$JAVA_HOME" ] || scripts/check-machine java
 
+# The mark has the path of the clone that the environment was made for.
+ifneq ($(shell [ -x $(BIN)/python ] && cat $(READY) 2>/dev/null),$(CURDIR))
+.PHONY: $(READY)
+endif
 $(READY): pyproject.toml
 	@scripts/set-up $(VENV) $(READY)
 

@@ -60,8 +60,9 @@ def add_python(path: Path, version: tuple[int, int], has_venv: bool = True) -> N
     )
 
 
-def check(what: str, programs: Path, **environment: str) -> tuple[int, str, str]:
-    done = subprocess.run([SCRIPT, what], env={"PATH": str(programs), **environment}, capture_output=True, text=True)
+def check(what: str, programs: Path, *arguments: str, **environment: str) -> tuple[int, str, str]:
+    words = [SCRIPT, what, *arguments]
+    done = subprocess.run(words, env={"PATH": str(programs), **environment}, capture_output=True, text=True)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -138,5 +139,18 @@ def test_python_named_by_the_user_is_the_only_one_tried(machine: Path, tmp_path:
     assert (status, complaint) == (1, f"{NO_PYTHON} (found Python 3.8).\n")
 
 
+@pytest.mark.parametrize("character", " \n:;&|<>()$`\\\"'")
+def test_a_place_with_a_character_of_the_shell_is_refused(machine: Path, character: str) -> None:
+    place = f"/home/me/a{character}b"
+    status, said, complaint = check("place", machine, place)
+    assert (status, said) == (1, "")
+    assert complaint.endswith(f"\\: please move the clone out of {place}.\n")
+
+
+@pytest.mark.parametrize("place", ["/srv/metaq", "/home/me/a-b_c.d+e,f@g=h%i~j#k", "/home/我/克隆"])
+def test_any_other_place_will_do(machine: Path, place: str) -> None:
+    assert check("place", machine, place) == (0, "", "")
+
+
 def test_wrong_use_is_reported(machine: Path) -> None:
-    assert check("spark", machine) == (1, "", "usage: check-machine python|java\n")
+    assert check("spark", machine) == (1, "", "usage: check-machine python|java|place FOLDER\n")

@@ -110,19 +110,6 @@ def test_a_runtime_that_cannot_be_fetched(machine: Machine) -> None:
     assert done.stderr.splitlines()[-1].startswith("Please install Java 17 or newer")
 
 
-def test_a_path_with_a_blank_is_refused(machine: Machine) -> None:
-    environment = machine.folder / "my clone" / ".venv"
-    environment.mkdir(parents=True)
-    done = subprocess.run(
-        [ROOT / "scripts" / "with-java", environment, "true"],
-        env={"PATH": str(machine.programs)},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "has a blank: please move the clone out of" in done.stderr
-
-
 def test_exit_status_and_arguments_pass_through(machine: Machine) -> None:
     add_java(machine.programs / "java", JAVA_SAYS["21 early access"])
     done = machine.run("sh", "-c", 'echo "<$1><$2>"; exit 7', "sh", "a  b", "")
