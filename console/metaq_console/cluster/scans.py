@@ -4,11 +4,16 @@ A scan reads the partitions in alternation, so that a long one does not use up t
 enough matches, enough messages read, its time, its end, a cancellation. Messages that cannot match are passed in pieces
 of about a thousand. ``progress`` can be read at any time, also while the scan runs in another thread; ``positions`` in
 it is where a later scan goes on.
+
+A scan for the newest messages keeps the newest that it read. It ends with ``end`` if these are the newest there are,
+``limit`` of them or all; with ``bytes`` if they are, and older ones of the ``limit`` were left out; otherwise newer
+ones may be missing.
 """
 
 from __future__ import annotations
 
 import threading
+from bisect import insort
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -138,6 +143,9 @@ class ScanProgress:
     """Part that is read, 0..1."""
     seconds: float
     stopped: Stopped | None
+    """Why it ended. Of the newest messages ``bytes`` says that they are, and fewer; all but ``end`` and ``bytes``, that
+    newer ones may be missing.
+    """
     error: str | None
     positions: Mapping[str, int]
     """Where each partition is read next."""
@@ -159,6 +167,8 @@ class _Counts:
     read: int = 0
     read_bytes: int = 0
     kept_bytes: int = 0
+    dropped: tuple[int, str, int] | None = None
+    """The age of the newest message that a scan for the newest did not keep."""
     began_s: float = 0.0
     ended_s: float | None = None
     stopped: Stopped | None = None
@@ -233,13 +243,12 @@ class Scan:
                 until_ms=request.until_ms,
             )
         if indexed is not None:
-            return self._take_all(indexed)
-        self._begin()
-        stopped = self._read_all()
-        if request.start == "newest":
-            self._found.sort(key=lambda one: (one.timestamp_ms or 0, one.partition, one.offset))
-            del self._found[: -request.limit]
-        return stopped
+            stopped = self._take_all(indexed)
+        else:
+            self._begin()
+            stopped = self._read_all()
+        is_short = self._counts.dropped is not None and len(self._found) < request.limit
+        return "bytes" if stopped == "end" and is_short else stopped
 
     def _take_all(self, indexed: list[FoundMessage]) -> Stopped:
         for message in indexed:
@@ -351,12 +360,25 @@ class Scan:
 
     def _keep(self, message: FoundMessage) -> Stopped | None:
         counts = self._counts
+        if self.request.start == "newest":
+            self._keep_newest(message)
+            return None
         if self._found and counts.kept_bytes + len(message.data) > KEPT_BYTES_MAX:
             return "bytes"
         self._found.append(message)
         counts.kept_bytes += len(message.data)
-        is_whole = self.request.start == "newest"  # sorted and cut at its end
-        return "limit" if len(self._found) >= self.request.limit and not is_whole else None
+        return "limit" if len(self._found) >= self.request.limit else None
+
+    def _keep_newest(self, message: FoundMessage) -> None:
+        """Keep a message among the newest, and drop the oldest that are too many; older ones are not kept any more."""
+        counts, found = self._counts, self._found
+        if counts.dropped is not None and _age(message) < counts.dropped:
+            return
+        insort(found, message, key=_age)
+        counts.kept_bytes += len(message.data)
+        while len(found) > self.request.limit or (counts.kept_bytes > KEPT_BYTES_MAX and len(found) > 1):
+            counts.dropped = _age(found[0])
+            counts.kept_bytes -= len(found.pop(0).data)
 
     def _limit(self, number: int) -> Stopped | None:
         if self._is_cancelled.is_set():
@@ -367,3 +389,8 @@ class Scan:
         if is_looked and self._clock.monotonic() - self._counts.began_s >= self.request.seconds:
             return "seconds"
         return None
+
+
+def _age(message: FoundMessage) -> tuple[int, str, int]:
+    """Return what messages are sorted by, the oldest first."""
+    return (message.timestamp_ms or 0, message.partition, message.offset)

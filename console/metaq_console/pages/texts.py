@@ -124,6 +124,12 @@ ROWS: Final[tuple[tuple[str, str], ...]] = (
         "From and until: latest, earliest, 15m, 2h, 3d, 2026-01-31T12:00:00Z, or an offset with one partition.",
         "“从”和“到”可填：latest、earliest、15m、2h、3d、2026-01-31T12:00:00Z，选定一个分区时也可填位点。",
     ),
+    ("incomplete", "不完整"),
+    ("Only the newest {count} are shown: they are long.", "只显示最新的 {count} 条：它们很长。"),
+    (
+        "Not all was read in time: newer messages may be missing. Choose one partition.",
+        "未能及时读完，可能缺少更新的消息。请选定一个分区。",
+    ),
     ("stored", "存储时间"),
     ("at", "位置"),
     ("Show the whole message", "显示完整消息"),

@@ -210,6 +210,37 @@ def test_the_newest_are_the_last_ones_of_all_partitions() -> None:
     assert found.progress.positions == {"0-0": 100, "0-1": 98}
 
 
+@pytest.mark.parametrize("ends", [{"p0": 20, "p1": 24}, {"p0": 24, "p1": 20}, {"p0": 24, "p1": 24}])
+def test_of_the_newest_the_oldest_are_dropped_for_their_bytes(ends: dict[str, int]) -> None:
+    system = CountedSystem(**ends)
+    system.value = lambda offset: b"x" * (KEPT_BYTES_MAX // 3)  # type: ignore[method-assign]
+    found = scan(system, start="newest", limit=10)
+    every = sorted((offset, where) for where, end in system.ends.items() for offset in range(end))
+    assert [(one.offset, one.partition) for one in found.messages()] == every[-3:]
+    assert (found.progress.stopped, found.progress.left, found.progress.positions) == ("bytes", 0, system.ends)
+
+
+def test_of_the_newest_none_is_older_than_one_that_was_dropped() -> None:
+    system = CountedSystem(p0=4, p1=2)
+    system.value = lambda offset: b"x" * (KEPT_BYTES_MAX // 3 * offset)  # type: ignore[method-assign]
+    found = scan(system, start="newest", limit=10)
+    # offset 0 of 0-1 has no bytes, but offset 2 of 0-0 was dropped
+    assert [one.offset for one in found.messages()] == [3]
+    assert found.progress.stopped == "bytes"
+
+
+def test_the_newest_are_all_though_older_ones_had_too_many_bytes() -> None:
+    system = CountedSystem(p0=6)
+    system.value = lambda offset: b"x" * (KEPT_BYTES_MAX if offset < 4 else 1)  # type: ignore[method-assign]
+    found = scan(system, start="newest", limit=2)
+    assert ([one.offset for one in found.messages()], found.progress.stopped) == ([4, 5], "end")
+
+
+def test_the_newest_say_that_they_are_not_when_the_time_is_over() -> None:
+    found = scan(CountedSystem(p0=200, p1=200), PausedClock(), start="newest", limit=150, seconds=3)
+    assert (found.progress.stopped, found.progress.left > 0) == ("seconds", True)
+
+
 def test_the_seconds_end_it() -> None:
     found = scan(CountedSystem(p0=ENDLESS), PausedClock(), text="none", seconds=5)
     assert found.progress.stopped == "seconds"

@@ -22,7 +22,7 @@ from metaq_console.cluster.values import FoundMessage
 from metaq_console.errors import RequestFailed
 from metaq_console.pages.decoders import DECODERS, PREVIEW_CHARS, Decoded, decode, preview, row_text
 from metaq_console.pages.screens.starts import Start, read_start, read_time
-from metaq_console.pages.visit import Visit
+from metaq_console.pages.visit import Problem, Visit
 
 NEWEST: Final = 50
 """Messages that a page shows without a search."""
@@ -164,7 +164,9 @@ async def messages(visit: Visit) -> Response:
         rows, step = _rows(scan, asked), _step(visit, scan, None)
         if start == "newest":
             rows.reverse()
-            step = step if asked.searches else None
+            if not asked.searches:
+                step = None
+                _say_what_is_missing(visit, scan)
     except RequestFailed as error:
         visit.fail(error)
     return visit.page(
@@ -196,6 +198,18 @@ async def next_step(visit: Visit) -> Response:
     found = visit.part("message_rows.html", **shared)
     html = visit.part("scan_step.html", **shared)
     return HTMLResponse(f'{html}<hx-partial hx-target="#rows" hx-swap="beforeend">{found}</hx-partial>')
+
+
+def _say_what_is_missing(visit: Visit, scan: Scan) -> None:
+    """Say on the page why it does not have the newest messages, or not as many as usual."""
+    progress = scan.progress
+    if progress.stopped == "bytes":
+        sentence = visit.t("Only the newest {count} are shown: they are long.", count=progress.matched)
+    elif progress.stopped != "end":
+        sentence = visit.t("Not all was read in time: newer messages may be missing. Choose one partition.")
+    else:
+        return
+    visit.problems.append(Problem(visit.t("incomplete"), sentence))
 
 
 def _rows(scan: Scan, asked: WantedMessages) -> list[MessageRow]:

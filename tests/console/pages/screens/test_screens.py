@@ -84,6 +84,23 @@ def test_the_newest_messages_are_shown_first(metaq_memory: MemoryServer, opened:
     assert "order 10<" not in text
 
 
+@pytest.mark.parametrize(
+    ("limit", "value", "says"),
+    [
+        ("metaq_console.cluster.scans.KEPT_BYTES_MAX", 100, "Only the newest 12 are shown: they are long."),
+        ("metaq_console.pages.screens.messages.STEP_S", 1e-9, "Not all was read in time"),
+    ],
+)
+def test_a_page_without_the_newest_messages_says_so(
+    metaq_memory: MemoryServer, opened: Open, monkeypatch: pytest.MonkeyPatch, limit: str, value: float, says: str
+) -> None:
+    metaq_memory.client().producer().send_many("orders", [f"order {number}" for number in range(80)])
+    console = opened()
+    assert says not in page(console, "/topic/messages", topic="orders")
+    monkeypatch.setattr(limit, value)
+    assert says in page(console, "/topic/messages", topic="orders", partition="0-0")
+
+
 def test_a_search_says_how_far_it_got(metaq_memory: MemoryServer, opened: Open) -> None:
     metaq_memory.client().producer().send_many("orders", [f"order {number}" for number in range(300)])
     console = opened()
