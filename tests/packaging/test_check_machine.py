@@ -10,7 +10,7 @@ from environments import ROOT
 pytestmark = pytest.mark.process
 
 SCRIPT = ROOT / "scripts" / "check-machine"
-TOOLS = ("sed", "head", "basename", "sh")
+TOOLS = ("sed", "head", "basename", "sh", "uname")
 
 NO_PYTHON = (
     "Please install Python 3.11 or newer, or let PYTHON name one that is not on the PATH: make PYTHON=/path/to/python3"
@@ -104,6 +104,14 @@ def test_java_home_is_obeyed(machine: Path, tmp_path: Path) -> None:
 def test_python_that_will_do_is_named(machine: Path) -> None:
     add_python(machine / "python3", (3, 12))
     assert check("python", machine) == (0, "python3\n", "")
+
+
+def test_a_system_other_than_linux_is_said_to_be_untested(machine: Path) -> None:
+    add_python(machine / "python3", (3, 12))
+    (machine / "uname").unlink()
+    add_program(machine / "uname", "echo Darwin")
+    note = "MetaQ for Spark is tested on Linux; on Darwin it is not tested.\n"
+    assert check("python", machine) == (0, "python3\n", note)
 
 
 def test_an_old_python3_is_passed_over_for_a_newer_one(machine: Path) -> None:

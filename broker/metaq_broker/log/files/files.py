@@ -128,11 +128,17 @@ class Files:
 
     def fsync(self, fd: int) -> None:
         """Make the file's bytes and all its attributes durable."""
-        os.fsync(fd)
+        if hasattr(fcntl, "F_FULLFSYNC"):  # macOS, where fsync leaves the bytes in the drive's cache
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        else:
+            os.fsync(fd)
 
     def fdatasync(self, fd: int) -> None:
         """Make the file's bytes and its size durable. Its name is not covered: see ``fsync_dir``."""
-        os.fdatasync(fd)
+        if hasattr(os, "fdatasync"):
+            os.fdatasync(fd)
+        else:
+            self.fsync(fd)
 
     # ---- names and folders
 

@@ -1,7 +1,7 @@
 """The control socket's file: ``control.sock`` in the data folder, for its owner alone.
 
-The kernel accepts at most 107 bytes as the path of a Unix socket. Longer data folders are reached through a descriptor
-of the folder, which has a short path in ``/proc``.
+The kernel accepts at most 107 bytes as the path of a Unix socket, that of macOS 103. Longer data folders are reached
+through a descriptor of the folder, which has a short path in ``/proc``.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import contextlib
 import os
 import socket
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 SOCKET_NAME: Final = "control.sock"
-PATH_BYTES_MAX: Final = 107
+PATH_BYTES_MAX: Final = 103 if sys.platform == "darwin" else 107
 MODE: Final = 0o600
 _DESCRIPTORS: Final = "/proc/self/fd"
 
@@ -35,7 +36,8 @@ def listen_at(directory: Path) -> socket.socket:
         os.unlink(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        os.fchmod(listener.fileno(), MODE)  # Linux creates the file with this mode ...
+        with contextlib.suppress(OSError):  # macOS: EINVAL
+            os.fchmod(listener.fileno(), MODE)  # Linux creates the file with this mode ...
         with _short(path) as address:
             listener.bind(address)
         os.chmod(path, MODE)  # ... elsewhere it gets the mode before a client can connect

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import gc
 import os
 import threading
@@ -118,6 +119,20 @@ def test_parts_are_written_behind_each_other(
         files.pwrite_all(fd, parts, 2)
         assert files.pread(fd, 5000, 0) == b"\0\0" + b"".join(parts)
         files.close(fd)
+
+
+def test_a_sync_without_fdatasync_is_a_whole_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On systems without ``fdatasync``; macOS has a request of its own that empties the drive's cache, too."""
+    synced: list[tuple[int, ...]] = []
+    monkeypatch.delattr(os, "fdatasync", raising=False)
+    monkeypatch.delattr(fcntl, "F_FULLFSYNC", raising=False)
+    monkeypatch.setattr(os, "fsync", lambda *arguments: synced.append(arguments))
+    monkeypatch.setattr(fcntl, "fcntl", lambda *arguments: synced.append(arguments))
+    Files().fdatasync(7)
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    Files().fdatasync(8)
+    Files().fsync(9)
+    assert synced == [(7,), (8, 51), (9, 51)]
 
 
 def test_short_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

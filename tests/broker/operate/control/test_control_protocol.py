@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -131,6 +132,15 @@ def test_the_file_has_its_mode_from_the_first_moment_on(tmp_path: Path, monkeypa
     listener.close()
 
 
+def test_the_file_has_its_mode_where_sockets_have_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, mode: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(socket_file.os, "fchmod", refuse)
+    listen_at(tmp_path).close()
+    assert stat.S_IMODE(os.stat(tmp_path / SOCKET_NAME).st_mode) == 0o600
+
+
 def test_a_socket_that_is_left_over_is_replaced_and_anything_else_is_not(tmp_path: Path) -> None:
     listen_at(tmp_path).close()
     listen_at(tmp_path).close()
@@ -154,7 +164,7 @@ def test_without_proc_a_long_path_is_a_clear_error(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(socket_file, "_DESCRIPTORS", "/nowhere")
     folder = tmp_path / ("x" * 200)
     folder.mkdir()
-    with pytest.raises(OSError, match="is longer than the 107 bytes that a socket's path may have"):
+    with pytest.raises(OSError, match=r"is longer than the 10[37] bytes that a socket's path may have"):
         listen_at(folder)
 
 
