@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from pathlib import Path
 from random import Random
 
@@ -23,7 +24,8 @@ from metaq_broker.testing import Fault, FaultyFiles
 from metaq_broker.transactions.interfaces import Durability
 from metaq_broker.transactions.manager import TransactionManager
 from metaq_broker.transactions.partitions import EngineStore
-from waiting import in_loop
+from stored import put
+from waiting import in_loop, until
 
 from metaq.formats.message_id import IdWorker
 from metaq.model import LocalTransactionId
@@ -114,6 +116,61 @@ async def test_a_commit_whose_end_cannot_be_written_keeps_its_partition(tmp_path
     await life.commit_one(4)  # notes the end of both
     assert await life.maintenance.delete("orders", [0], force=True) == [0]
     assert await life.contents() == {}
+    life.commit.stop()
+
+
+def lose_files(life: Life, root: Path) -> None:
+    log = life.stores.get("orders", 0)
+    assert log is not None
+    shutil.rmtree(root / "data" / "orders-0")
+    log.failure = "its files are gone"  # as the watch over folders notes
+
+
+def test_a_partition_that_begins_anew_gets_no_commit_of_the_old_one(tmp_path: Path) -> None:
+    """Nor does a restart look for its messages at their offsets, which are inside of other messages now."""
+
+    async def first(files: Files, root: Path) -> None:
+        life = Life(files, root)
+        await life.commit_one()
+        lose_files(life, root)
+        await life.maintenance.reopen("orders", 0)
+        put(life.engine, "orders", 0, [b"anew" * 50])
+        await life.commit.drain()
+        life.commit.stop()
+
+    async def second(files: Files, root: Path) -> dict[int, list[bytes]]:
+        life = Life(files, root)
+        found = await life.contents()
+        life.commit.stop()
+        return found
+
+    for seed in range(8):
+        root = tmp_path / str(seed)
+        root.mkdir()
+        files = FaultyFiles(root)
+        asyncio.run(first(files, root))
+        assert asyncio.run(second(files.crash(Random(seed)), root)) == {0: [b"anew" * 50]}, seed
+
+
+@in_loop
+async def test_a_partition_with_an_unfinished_commit_begins_anew_at_a_restart(tmp_path: Path) -> None:
+    life = Life(Files(), tmp_path)
+    await life.commit_one()
+    key, answers = LocalTransactionId("S", 2), list[Refusal | None]()
+    life.transactions.begin(life, key)
+    life.transactions.put(life, key, "orders", 0, 0, None, b"stalled")
+    lose_files(life, tmp_path)
+    life.transactions.commit(key, True, life, answers.append)
+    await until(lambda: bool(answers), "an answer to the commit")
+    for _ in range(2):
+        with pytest.raises(MaintenanceRefused, match=r"not ended: .*2; as its files are gone, restart this broker"):
+            await life.maintenance.reopen("orders", 0)
+    life.transactions.close()
+    await life.commit.drain()
+    life.commit.stop()
+    life.stores.close(clean=False)
+    life = Life(Files(), tmp_path)
+    assert await life.contents() == {0: [b"stalled"]}
     life.commit.stop()
 
 

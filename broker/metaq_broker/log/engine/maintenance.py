@@ -20,6 +20,7 @@ from metaq.errors import MetaqError
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.files.errors import PartitionRefused
 from metaq_broker.log.partitions.folders import folder_name
+from metaq_broker.log.partitions.loading import Loaded
 from metaq_broker.log.partitions.log_store import LogStore
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.recovery import RecoveryReport
@@ -256,19 +257,34 @@ class PartitionMaintenance:
         return found
 
     async def _recover(self, topic: str, index: int, log: PartitionLog | None) -> RecoveryReport:
+        store = self._stores.store_of(topic)
+        is_emptied = await asyncio.to_thread(store.is_emptied, topic, index)
         if log is None:
-            opened = await asyncio.to_thread(self._stores.store_of(topic).open_again, topic, index)
+            opened = await asyncio.to_thread(store.open_again, topic, index)
             self._stores.bring_online(opened)
+            if is_emptied:
+                self.deleted(topic, index)
             return opened.recovery
         await self._commit.settle(log)
+        return await self._begin_anew(topic, index, log) if is_emptied else log.resume(await self._load_again(log))
+
+    async def _load_again(self, log: PartitionLog) -> Loaded:
         loaded = await asyncio.to_thread(log.load_again)
         if loaded.report.lost is not None:
-            store = self._stores.store_of(topic)
+            store = self._stores.store_of(log.topic)
             await asyncio.to_thread(store.note_lost_end, log.directory.name, loaded.report.lost)
-        if not loaded.fresh:
-            return log.resume(loaded)
-        # Its files were removed: another partition of that name begins, with offsets from 0.
-        self._stores.store_of(topic).take_offline(topic, index, "it begins anew")
+        return loaded
+
+    async def _begin_anew(self, topic: str, index: int, log: PartitionLog) -> RecoveryReport:
+        """Begin another partition, with offsets from 0, in place of one whose files were removed."""
+        self._stores.store_of(topic).take_offline(topic, index, f"partition {folder_name(topic, index)} begins anew")
+        try:
+            await self._end_commits()
+            self._check_free(topic, [index], "; as its files are gone, restart this broker")
+            loaded = await self._load_again(log)
+        except (OSError, MetaqError):
+            self._stores.bring_online(log)
+            raise
         await self._retire(log)
         self._stores.bring_online(log.anew(loaded))
         self.deleted(topic, index)
@@ -363,14 +379,13 @@ class PartitionMaintenance:
         if opened:
             raise MaintenanceRefused(f"{_partitions(topic, opened)} not closed; close {_them(opened)} {otherwise}")
 
-    def _check_free(self, topic: str, indexes: Sequence[int]) -> None:
+    def _check_free(self, topic: str, indexes: Sequence[int], advice: str = "") -> None:
         for index in indexes:
             keys = self._users_of(topic, index)
             if keys:
                 listed = ", ".join(keys[:3]) + (" and others" if len(keys) > 3 else "")
-                raise MaintenanceRefused(
-                    f"partition {folder_name(topic, index)} is needed by transactions that have not ended: {listed}"
-                )
+                needed = f"is needed by transactions that have not ended: {listed}{advice}"
+                raise MaintenanceRefused(f"partition {folder_name(topic, index)} {needed}")
 
     def _stopped(self, done: str, topic: str, index: int, error: OSError, before: Sequence[int]) -> MaintenanceRefused:
         earlier = f"; {done} before that: {', '.join(map(str, before))}" if before else ""

@@ -341,6 +341,14 @@ class LogStore:
             raise PartitionRefused(self._directory(topic, index), "the folder is not there")
         return self._open_log((topic, index), verify)
 
+    def is_emptied(self, topic: str, index: int) -> bool:
+        """Return whether a partition's files were removed, so that it begins anew when it is opened (blocking; any
+        thread).
+        """
+        directory = self._directory(topic, index)
+        names = self._files.listdir(directory) if self._files.is_dir(directory) else []
+        return not any(file.named for file in find_segment_files(directory, names))
+
     def delete_folder(self, topic: str, index: int) -> None:
         """Remove the folder of a withdrawn partition; see ``folders.delete_folder`` (blocking; any thread)."""
         directory = self._directory(topic, index)

@@ -207,6 +207,31 @@ async def test_a_partition_whose_files_were_removed_is_another_one(tmp_path: Pat
 
 
 @in_loop
+async def test_a_refused_partition_whose_files_were_moved_away_is_another_one(tmp_path: Path) -> None:
+    await close(await filled(Files(), tmp_path, 0, 1))
+    for index in (0, 1):
+        first, *_, last = sorted((tmp_path / "data" / f"orders-{index}").glob("*.meta"))
+        (tmp_path / f"{index}.meta").write_bytes(first.read_bytes())
+        first.rename(last.with_name(f"{10**6 + index:020d}.meta"))  # a gap
+    harness = Harness(Files(), tmp_path)
+    deleted: list[tuple[str, int]] = []
+    harness.maintenance.deleted = lambda *at: deleted.append(at)
+    for index in (0, 1):
+        assert "orders" in (harness.stores.refusal("orders", index) or "")
+        folder = tmp_path / "data" / f"orders-{index}"
+        (folder / f"{10**6 + index:020d}.meta").rename(tmp_path / f"{index}.moved")
+    for path in (tmp_path / "data" / "orders-0").glob("*.meta"):
+        path.rename(tmp_path / path.name)
+    (tmp_path / "data" / "orders-1" / f"{0:020d}.meta").write_bytes((tmp_path / "1.meta").read_bytes())
+    for index in (0, 1):
+        await harness.maintenance.reopen("orders", index)
+    assert deleted == [("orders", 0)]
+    await harness.fill(0)
+    assert harness.contents() == {0: expected(0), 1: expected(1)}
+    await close(harness)
+
+
+@in_loop
 async def test_retention_is_settled_and_a_partition_at_work_is_left_alone(tmp_path: Path) -> None:
     harness = await filled(Files(), tmp_path, 0, 1, 2)
     started, go_on = asyncio.Event(), asyncio.Event()
