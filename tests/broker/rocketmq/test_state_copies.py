@@ -107,7 +107,7 @@ def test_a_state_that_is_newer_than_the_messages(restarted: RestartedBroker, tmp
     assert restarted.bodies() == [b"first", b"delayed 0", b"new 0", b"new 1", b"new 2"]
 
 
-@pytest.mark.parametrize("how", ["ctl delete", "ctl delete, and killed", "the folder is gone"])
+@pytest.mark.parametrize("how", ["ctl delete", "ctl delete, and killed", "ctl move", "the folder is gone"])
 def test_groups_begin_at_the_start_of_a_queue_that_was_made_anew(restarted: RestartedBroker, how: str) -> None:
     restarted.start()
     with Asker(restarted.address) as asker:
@@ -122,6 +122,10 @@ def test_groups_begin_at_the_start_of_a_queue_that_was_made_anew(restarted: Rest
             if "killed" in how:  # before the state is written
                 restarted.kill()
                 restarted.start()
+        elif how == "ctl move":
+            restarted.ctl("close", "t", "0")
+            restarted.ctl("move", "t", "0", "--to", "4")
+            restarted.ctl("open", "t", "0")
         else:
             restarted.stop()
             shutil.rmtree(restarted.data / "t-0")

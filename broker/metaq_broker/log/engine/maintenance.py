@@ -66,7 +66,8 @@ class PartitionMaintenance:
         self._when_on_disk = when_on_disk
         self._busy: set[PartitionKey] = set()
         self.deleted: Callable[[str, int], None] = lambda topic, index: None
-        """Called when a partition, or its files, were deleted: a new one of the same name counts messages from 0."""
+        """Called when a partition, or its files, were deleted or moved: a new one of that name counts messages from 0.
+        """
 
     # ---- closing and opening
 
@@ -196,10 +197,14 @@ class PartitionMaintenance:
             await self._end_commits()
             await asyncio.to_thread(store.rename_folder, topic, old, new)
         except OSError as error:
-            await self._bring_back(topic, new if store.has_folder(topic, new) else old)
-            self._stores.remove_entry(topic, old if store.has_folder(topic, new) else new)
+            is_moved = store.has_folder(topic, new)
+            await self._bring_back(topic, new if is_moved else old)
+            self._stores.remove_entry(topic, old if is_moved else new)
+            if is_moved:
+                self.deleted(topic, old)
             raise self._stopped("moved", topic, old, error, moved) from error
         self._stores.remove_entry(topic, old)
+        self.deleted(topic, old)
         self._engine.close_partition(topic, new)
         fault = await self._bring_back(topic, new)
         if fault is not None:

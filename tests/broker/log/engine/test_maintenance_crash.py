@@ -46,9 +46,11 @@ class Harness:
         statistics = Statistics(clock.monotonic, lambda topic: False)
         self.engine = Engine(self.config, self.stores, self.commit, IdWorker(1), clock, statistics)
         self.settled: list[str] = []
+        self.gone: list[tuple[str, int]] = []
         self.maintenance = PartitionMaintenance(
             self.engine, self.commit, lambda topic, index: [], self._settle, lambda callback: callback(None)
         )
+        self.maintenance.deleted = lambda *at: self.gone.append(at)
 
     async def _settle(self, log: Any) -> None:
         self.settled.append(log.directory.name)
@@ -115,6 +117,8 @@ def play(root: Path, scenario: Scenario, fault: Fault | None) -> tuple[FaultyFil
         for topic, index, _ in list(harness.stores.refused()):
             await harness.maintenance.reopen(topic, index)
         served = harness.contents()
+        changed = {("orders", index) for index in (0, 1) if served.get(index) != expected(index)}
+        assert changed <= set(harness.gone)
         await close(harness)
         return done, served, calls
 
@@ -189,14 +193,12 @@ async def test_a_partition_whose_files_were_removed_is_another_one(tmp_path: Pat
     """Whoever has kept an offset of the old one must hear of that: the new one counts from 0."""
     harness = await filled(Files(), tmp_path, 0)
     harness.engine.open_partition("orders", 0)
-    deleted: list[tuple[str, int]] = []
-    harness.maintenance.deleted = lambda *at: deleted.append(at)
     before = harness.stores.get("orders", 0)
     assert before is not None
     shutil.rmtree(tmp_path / "data" / "orders-0")
     before.failure = "its files are gone"  # as the watch over folders notes
     await harness.maintenance.reopen("orders", 0)
-    assert deleted == [("orders", 0)]
+    assert harness.gone == [("orders", 0)]
     after = harness.stores.get("orders", 0)
     assert after is not None
     assert after is not before
@@ -214,8 +216,6 @@ async def test_a_refused_partition_whose_files_were_moved_away_is_another_one(tm
         (tmp_path / f"{index}.meta").write_bytes(first.read_bytes())
         first.rename(last.with_name(f"{10**6 + index:020d}.meta"))  # a gap
     harness = Harness(Files(), tmp_path)
-    deleted: list[tuple[str, int]] = []
-    harness.maintenance.deleted = lambda *at: deleted.append(at)
     for index in (0, 1):
         assert "orders" in (harness.stores.refusal("orders", index) or "")
         folder = tmp_path / "data" / f"orders-{index}"
@@ -225,7 +225,7 @@ async def test_a_refused_partition_whose_files_were_moved_away_is_another_one(tm
     (tmp_path / "data" / "orders-1" / f"{0:020d}.meta").write_bytes((tmp_path / "1.meta").read_bytes())
     for index in (0, 1):
         await harness.maintenance.reopen("orders", index)
-    assert deleted == [("orders", 0)]
+    assert harness.gone == [("orders", 0)]
     await harness.fill(0)
     assert harness.contents() == {0: expected(0), 1: expected(1)}
     await close(harness)
