@@ -3,44 +3,33 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 
 from metaq.backends.rocketmq.groups.offsets import Offsets
-from metaq.errors import MetaqError
 from metaq.model import TopicPartition
 from metaq.net.clock import Clock
 from metaq_spark.offsets import Offsets as QueueOffsets
-
-AWAY_PAUSE_S = 10.0
-"""Seconds without writes after a failure: the query's own offsets are in its checkpoint, and must not wait."""
-
-_log = logging.getLogger(__name__)
+from metaq_spark.source.group_commits import GroupCommits
 
 
 class BrokerGroups:
-    """Implements ``CommittedOffsets``. A failed commit is logged once; a later one replaces it."""
+    """Implements ``CommittedOffsets``. A broker that is away holds up neither the query nor the others."""
 
     def __init__(self, offsets: Offsets, clock: Clock) -> None:
         self._offsets, self._clock = offsets, clock
-        self._written: dict[TopicPartition, int] = {}
-        self._failed_at_s: float | None = None
+        self._commits: dict[str, GroupCommits] = {}
 
     def positions(self, group: str, partitions: Collection[TopicPartition]) -> QueueOffsets:
         found = self._offsets.committed(group, partitions)
         return {where: offset for where, offset in found.items() if offset is not None}
 
     def commit(self, group: str, offsets: QueueOffsets) -> None:
-        changed = {where: offset for where, offset in offsets.items() if self._written.get(where) != offset}
-        now_s = self._clock.monotonic()
-        if not changed or (self._failed_at_s is not None and now_s - self._failed_at_s < AWAY_PAUSE_S):
-            return
-        try:
-            self._offsets.commit(group, changed)
-        except MetaqError as error:
-            if self._failed_at_s is None:
-                _log.warning("the offsets of group %s are not written for now: %s", group, error)
-            self._failed_at_s = now_s
-        else:
-            self._written |= changed
-            self._failed_at_s = None
+        by_broker: dict[str, dict[TopicPartition, int]] = {}
+        for where, offset in offsets.items():
+            by_broker.setdefault(where.partition.broker_name, {})[where] = offset
+        for name, of_broker in by_broker.items():
+            if name not in self._commits:
+                self._commits[name] = GroupCommits(f"broker {name!r}", self._offsets.commit, self._clock)
+            self._commits[name].start(group, of_broker)
+        for name in by_broker:
+            self._commits[name].wait()

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from fix_broker import wait_until
 from metaq_harness import offsets
 from rocketmq_harness import RocketMQHarness
 
 from metaq.model import Partition
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.offsets import UpdateConsumerOffset
 from metaq.protocols.remoting.headers.pulls import PullMessage
 from metaq_spark.backends.rocketmq.range_task import ASK_AGAIN_S
 from metaq_spark.errors import DataLoss
@@ -40,6 +42,24 @@ def test_a_committed_group_offset_is_the_next_to_read(harness: RocketMQHarness) 
     assert store.group_offsets["g", "orders", 0] == 2
     harness.put("a0", b"3")
     assert harness.drained(harness.stream(startingOffsets="group", group="g"))[1] == [b"3"]
+
+
+def test_a_broker_that_does_not_answer_commits_holds_up_nobody(
+    harness: RocketMQHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    silent = harness.cluster.broker("broker-a")
+    silent.latency_s = lambda command: 1000.0 if command.code == UpdateConsumerOffset.CODE else 0.0
+    harness.put("a0", b"1", b"2")
+    harness.put("b0", b"3")
+    reader = harness.stream(startingOffsets="earliest", group="g", commitGroupOffsets="true")
+    position, _ = harness.drained(reader)
+    harness.put("b0", b"4")
+    assert harness.drained(reader, position)[1] == [b"4"]
+    store = harness.cluster.broker("broker-b").store
+    wait_until(lambda: store.group_offsets.get(("g", "orders", 0)) == 2, "the other broker has the newest offset")
+    assert [one.getMessage() for one in caplog.records if "of group g" in one.getMessage()] == [
+        "the offsets of group g are not written for now: broker 'broker-a' does not answer"
+    ]
 
 
 def test_the_checkpoint_goes_before_the_start_option(harness: RocketMQHarness) -> None:
