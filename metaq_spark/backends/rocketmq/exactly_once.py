@@ -94,8 +94,9 @@ def ask_broker(
     except NotBundled as error:
         raise ExactlyOnceError(
             f"{error}; a RocketMQ broker has no transactions over several messages, so a batch cannot become readable "
-            "as one. Use delivery = at_least_once: every message has a UNIQ_KEY that is the same when it is written "
-            'again, so that dropDuplicates("message_id") or the option dropRepeatedWithin of a read leaves one of each'
+            "as one. Use delivery = at_least_once: if a repeated task has its rows in the same order, each message has "
+            'its UNIQ_KEY again, so that dropDuplicates("message_id") or the option dropRepeatedWithin of a read '
+            "leaves one of each"
         ) from None
 
 
