@@ -12,12 +12,12 @@ from metaq.discovery.group_offsets import GroupOffsetStore, check_name
 from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
 from metaq.model import INT64_MAX, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq_spark.backends.group_commits import GroupCommits
 from metaq_spark.backends.metaq.options import SourceOptions
 from metaq_spark.errors import OptionError
 from metaq_spark.offsets import Offsets
 from metaq_spark.options.positions import LATEST_OFFSET, Group
 from metaq_spark.source.backend import CommittedOffsets
-from metaq_spark.source.group_commits import GroupCommits
 
 _log = logging.getLogger(__name__)
 

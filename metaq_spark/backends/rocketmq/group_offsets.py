@@ -8,8 +8,8 @@ from collections.abc import Collection
 from metaq.backends.rocketmq.groups.offsets import Offsets
 from metaq.model import TopicPartition
 from metaq.net.clock import Clock
+from metaq_spark.backends.group_commits import GroupCommits
 from metaq_spark.offsets import Offsets as QueueOffsets
-from metaq_spark.source.group_commits import GroupCommits
 
 
 class BrokerGroups:
