@@ -83,6 +83,7 @@ class CopySync:
     fds: tuple[int, ...]
     directory: Path | None
     end: int
+    newest_start: int
     extent: Extent | None
 
     def run(self) -> None:
@@ -294,7 +295,7 @@ class JournalCopy:
         now_s = self._clock.monotonic()
         extent = self._extent if now_s - self._covered_s >= COVER_S else None
         self._covered_s = now_s if extent is not None else self._covered_s
-        return CopySync(self, self._disk, fds, directory, self.end, extent)
+        return CopySync(self, self._disk, fds, directory, self.end, newest, extent)
 
     def complete_sync(self, job: CopySync, error: OSError | None) -> int | StreamRefused:
         """Record the result of ``job``; return what ``durable_to`` does."""
@@ -303,7 +304,7 @@ class JournalCopy:
             self.failure = f"the transaction journal cannot be synced: {error}"
         else:
             self._durable_end = max(self._durable_end, job.end)
-            self._named_start = self._files[-1].start if job.directory is not None else self._named_start
+            self._named_start = job.newest_start  # another file may have begun meanwhile
         return self.durable_to()
 
     def durable_to(self) -> int | StreamRefused:
@@ -325,6 +326,7 @@ class JournalCopy:
             file = self._files.pop()
             self._disk.close(file.fd)
             self._disk.unlink(file.path)
+        self._named_start = -1
         self._disk.fsync_dir(self._directory)
 
     def make_first_file(self) -> None:

@@ -16,7 +16,7 @@ from metaq_broker.log.streams.lost_found import Intention
 from metaq_broker.log.streams.stream import JOURNAL, StreamBytes, StreamRefused
 from metaq_broker.testing import Fault, FaultyFiles, PowerCut
 from metaq_broker.transactions.journal import Journal
-from metaq_broker.transactions.journal_copy import JournalCopy, JournalTail, whole_records
+from metaq_broker.transactions.journal_copy import CopySync, JournalCopy, JournalTail, whole_records
 from metaq_broker.transactions.records import Applied, RolledBack
 from stored import QuickFiles, cut_at_every_call, each_call
 
@@ -132,6 +132,35 @@ class Learning(Following):
 @pytest.mark.slow
 def test_power_cut_of_a_learner_at_every_call(tmp_path: Path) -> None:
     assert cut_at_every_call(tmp_path, Learning, 0.6) > 80
+
+
+class Overlapping(Following):
+    """While a sync is under way, the next file begins."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.under_way: CopySync | None = None
+        self.until = 0
+
+    def follow(self, copy: JournalCopy) -> None:
+        self.under_way = None
+        super().follow(copy)
+        self.until = copy.end
+        self.sync(copy)
+
+    def sync(self, copy: JournalCopy) -> None:
+        if self.under_way is not None and copy.end >= self.until:
+            copy.complete_sync(self.under_way, None)
+            self.promised, self.under_way = copy.durable_end, None
+        job = copy.pending_sync()
+        if job is not None:
+            job.run()
+            self.under_way, self.until = job, copy.end + FILE_BYTES
+
+
+@pytest.mark.slow
+def test_power_cut_while_runs_arrive_during_syncs(tmp_path: Path) -> None:
+    assert cut_at_every_call(tmp_path, Overlapping, 0.6) > 80
 
 
 @pytest.mark.slow
