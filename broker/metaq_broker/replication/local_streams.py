@@ -18,7 +18,7 @@ from metaq_broker.log.streams.epochs import StreamEpochs, begun, check_epochs, k
 from metaq_broker.log.streams.facts import Epochs, StreamFacts, StreamOrigin
 from metaq_broker.log.streams.lost_found import FOLDER_NAME as LOST_FOUND
 from metaq_broker.log.streams.lost_found import Intention, remove_kept
-from metaq_broker.log.streams.stream import JOURNAL, Leader, PairStream, StreamRefused
+from metaq_broker.log.streams.stream import JOURNAL, STATE, Leader, PairStream, StreamRefused
 from metaq_broker.log.sync.sync import SyncJob
 from metaq_broker.replication.local import CopyRefused, LocalPartitions
 from metaq_broker.replication.pair.streams import agreed_end
@@ -401,5 +401,12 @@ class LocalStreams:
         self._commit.fence(reason)
 
     def end(self, reason: str) -> None:
-        """Refuse messages that wait for ``confirm``: nobody calls it any more. The other streams are closed later."""
+        """Refuse what waits for ``confirm``: nobody calls it any more. The state is closed later, and written then.
+
+        Transactions first: a commit whose partition refuses would be tried again, and what is not readable is not found
+        and appended a second time.
+        """
+        for other in self._others.values():
+            if other.name != STATE:
+                other.fence(reason)
         self._commit.fence(reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.log.streams import lost_found
 from metaq_broker.log.streams.stream import JOURNAL, StreamBytes, StreamDamaged, StreamRefused
+from metaq_broker.transactions import stalled
 from metaq_broker.transactions.interfaces import PrepareVote
 from metaq_broker.transactions.manager import TransactionManager
 from metaq_broker.transactions.outcomes import OutcomeUnknown, TransactionRefused
@@ -186,6 +188,46 @@ async def test_a_commit_that_waits_for_its_partition_is_refused_by_a_fence(tmp_p
     transactions.fence("b leads")
     leader.streams.fence("b leads")
     assert [type(answer) for answer in answers] == [OutcomeUnknown]
+    await leader.close()
+
+
+@in_loop
+async def test_a_stop_writes_an_unconfirmed_commit_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the set did not confirm is not readable: a later attempt would not find it, and append it again."""
+    monkeypatch.setattr(stalled, "RETRY_S", 0.0)
+    leader = PairDisk(tmp_path)
+    transactions = await elected(leader, 1, alone=False)
+    answers: list[Any] = []
+    begun(transactions, local(1), [b"n"])
+    transactions.commit(local(1), True, "A", answers.append)
+    await until_true(lambda: leader.journal.durable_end == leader.journal.end)
+    leader.journal.confirm(leader.journal.durable_end)
+    await until_true(lambda: leader.streams.get("t-0") is not None and leader.stream("t-0").durable_end > 0)
+    end = leader.stream("t-0").end
+    leader.streams.end("the broker is stopping")
+    await asyncio.sleep(0.05)  # other parts of the broker stop; many attempts would fit
+    assert leader.stream("t-0").end == end
+    assert [type(answer) for answer in answers] == [OutcomeUnknown]
+    await leader.close()
+    again = PairDisk(tmp_path)
+    await elected(again, 2)
+    assert again.bodies() == [b"n"]
+    await again.close()
+
+
+@in_loop
+async def test_a_stop_ends_the_wait_for_the_journal(tmp_path: Path) -> None:
+    """Retention waits for the journal, and a broker that stops waits for retention."""
+    leader = PairDisk(tmp_path)
+    transactions = await elected(leader, 1, alone=False)
+    begun(transactions, X1, [b"m"])
+    transactions.prepare(X1, lambda vote: None)
+    answers: list[Any] = []
+    transactions.when_on_disk(answers.append)
+    await until_true(lambda: leader.journal.durable_end > leader.journal.confirmed_end)
+    assert answers == []
+    leader.streams.end("the broker is stopping")
+    assert [str(answer) for answer in answers] == ["the broker is stopping"]
     await leader.close()
 
 

@@ -204,4 +204,4 @@ class PairStreams(Protocol):
         """Refuse everything that waits for ``confirm``, now and from now on; nothing is acknowledged any more."""
 
     def end(self, reason: str) -> None:
-        """Refuse messages that wait for ``confirm``, now and from now on, because the broker stops."""
+        """Refuse what waits for ``confirm``, now and from now on, because the broker stops."""
