@@ -8,9 +8,10 @@ at once, before this member has synced it, so that both disks work at the same t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -122,6 +123,8 @@ class LeaderLinks:
                 )
             except (PeerLost, PeerRefused) as error:
                 self._note_trouble(str(error))
+            except Exception as defect:  # it must not end the pair forever
+                self._note_trouble(_defect(defect))
             else:
                 self.trouble, self._link = None, link
                 _LOG.info("connected to the other member", extra={"fields": {"other": self._config.other}})
@@ -198,7 +201,9 @@ class LeaderLinks:
             return
         outgoing = link.outgoing
         if outgoing is not None and not link.is_sending and link.queue.empty() and link.unstored_bytes < WINDOW_BYTES:
-            at = self._send_run_now(link, outgoing, action)
+            at = None
+            with self._ending_with(link):
+                at = self._send_run_now(link, outgoing, action)
             if at is None or at >= action.end:
                 return
             action = replace(action, offset=at)
@@ -209,7 +214,21 @@ class LeaderLinks:
         if self._link is not None and self._link.number == number:
             self._end(self._link)
 
+    @contextlib.contextmanager
+    def _ending_with(self, link: _Link) -> Iterator[None]:
+        """Give up a connection on which something was not sent: the other member would wait for it."""
+        try:
+            yield
+        except StreamRefused as refused:
+            self._lost(link, str(refused))
+        except Exception as defect:
+            self._lost(link, _defect(defect))
+
     async def _send_queued(self, link: _Link) -> None:
+        with self._ending_with(link):
+            await self._send_all(link)
+
+    async def _send_all(self, link: _Link) -> None:
         assert link.outgoing is not None  # it is connected
         while True:
             item = await link.queue.get()
@@ -231,18 +250,24 @@ class LeaderLinks:
                 await link.stored.wait()
 
     def _send_run_now(self, link: _Link, outgoing: OutgoingLink, action: SendRun) -> int | None:
-        """Send the first ``RUN_BYTES`` of a run; return its end; ``None``: the stream is gone or unreadable."""
+        """Send the first ``RUN_BYTES`` of a run; return its end; ``None``: the stream is gone.
+
+        Raises:
+            StreamRefused: It cannot be read.
+        """
         stream = self._streams.get(action.stream)
         if stream is None:
             return None
-        try:
-            run = stream.read(action.offset, action.end, RUN_BYTES)
-        except StreamRefused as refused:
-            self._lost(link, str(refused))
-            return None
+        run = stream.read(action.offset, action.end, RUN_BYTES)
         outgoing.write(encode_message(StreamRun(action.epoch, action.stream, action.offset, run.end, run)))
         if not link.under_way:
             link.progressed_s = asyncio.get_running_loop().time()
         link.under_way.append((action.stream, run.end, len(run.data)))
         link.unstored_bytes += len(run.data)
         return run.end
+
+
+def _defect(defect: Exception) -> str:
+    """Log a defect of the program, and return what it is."""
+    _LOG.exception("bug in the connection to the other member")
+    return f"{type(defect).__name__}: {defect}"

@@ -74,15 +74,21 @@ class _Incoming:
 
 
 class Network:
-    """Connects members by address. ``is_cut``: nothing arrives. ``answer_s``: how long a member's answers take."""
+    """Connects members by address. ``is_cut``: nothing arrives. ``answer_s``: how long a member's answers take.
+
+    ``defects`` are raised by the next attempts to connect.
+    """
 
     def __init__(self) -> None:
         self.members: dict[Address, Member] = {}
         self.wires: list[_Wire] = []
         self.is_cut = False
         self.answer_s = 0.0
+        self.defects: list[Exception] = []
 
     async def open(self, address: Address, times: LinkTimes, on_message: OnMessage, on_lost: OnLost) -> _Wire:
+        if self.defects:
+            raise self.defects.pop()
         member = self.members.get(address)
         if member is None or self.is_cut:
             raise PeerLost(address, "Connection refused")

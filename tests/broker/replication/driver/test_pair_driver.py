@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from driven_pair import DrivenPair
 from metaq_broker.log.engine.maintenance import MaintenanceRefused
-from metaq_broker.replication.driver import driver
+from metaq_broker.log.streams.stream import StreamBytes
+from metaq_broker.replication.driver import driver, leader_links
 from metaq_broker.replication.pair.actions import PairRole
+from metaq_broker.replication.partition_stream import PartitionStream
 from pair_disks import segments, until_true
 
 
@@ -132,6 +134,45 @@ def test_a_master_is_told_whenever_the_other_member_begins_to_follow(run: Run) -
         await slave.start()
         await pair.until(lambda: pair.in_sync == {"a", "b"})
         assert (master.followed, slave.followed) == (2, 0)
+
+    run(test)
+
+
+@pytest.mark.parametrize("window_bytes", [1 << 20, 0], ids=["at once", "in its turn"])
+def test_a_defect_while_sending_costs_the_connection_only(
+    run: Run, monkeypatch: pytest.MonkeyPatch, window_bytes: int
+) -> None:
+    """Otherwise pings keep the connection, and whoever has put something waits for a run that was never sent."""
+    monkeypatch.setattr(leader_links, "WINDOW_BYTES", window_bytes)
+
+    async def test(pair: DrivenPair) -> None:
+        pair.master.put(b"one")
+        await pair.master.acknowledged(1)
+        read, faults, before = PartitionStream.read, [ValueError("a defect")], len(pair.network.wires)
+
+        def broken(stream: PartitionStream, offset: int, limit: int, bytes_max: int) -> StreamBytes:
+            if faults:
+                raise faults.pop()
+            return read(stream, offset, limit, bytes_max)
+
+        monkeypatch.setattr(PartitionStream, "read", broken)
+        pair.master.put(b"two")
+        await pair.master.acknowledged(2)
+        await pair.until(lambda: pair.slave.disk.bodies() == [b"one", b"two"])
+        assert len(pair.network.wires) > before
+
+    run(test)
+
+
+def test_after_a_defect_while_connecting_it_is_tried_again(run: Run) -> None:
+    async def test(pair: DrivenPair) -> None:
+        slave, master = pair.slave, pair.master
+        await slave.kill()
+        await pair.until(lambda: pair.in_sync == {master.name})
+        pair.network.defects.append(ValueError("a defect"))
+        await pair.until(lambda: not pair.network.defects)
+        await slave.start()
+        await pair.until(lambda: pair.in_sync == {"a", "b"})
 
     run(test)
 
