@@ -369,8 +369,11 @@ class StateStream:
         self._open()
 
     async def repair(self, intention: Intention) -> None:
-        """Cut what is behind the intact records, if something was lost: the leader sends it again."""
-        if self.loss is not None or self._fresh is not None:
+        """Cut what is behind the intact records, if something was lost: the leader sends it again.
+
+        A generation that is not complete yet goes on where it ends.
+        """
+        if self.loss is not None:
             await self.cut(intention)
 
     def _close_files(self) -> None:

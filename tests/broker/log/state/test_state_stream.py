@@ -166,6 +166,27 @@ async def test_a_new_generation_replaces_the_old_one_when_the_set_has_it(tmp_pat
 
 
 @in_loop
+async def test_a_generation_goes_on_in_its_middle_after_a_lost_connection(tmp_path: Path) -> None:
+    """The member has said that it has the front, so that the leader sends what is behind it."""
+    leader, follower = PairDisk(tmp_path / "a"), PairDisk(tmp_path / "b")
+    table = await elected(leader, 1)
+    await grown(table)
+    await follow(leader, follower, run_bytes=1 << 20)
+    await put(table, a="1", b="2")
+    for _ in range(2):
+        middle = follower.state.end
+        follower.state.append_copy(leader.state.read(middle, leader.state.end, 100))
+        await durable(follower.state)
+        noted, theirs = follower.streams.facts()[STATE].end, leader.streams.facts()[STATE]
+        await follower.streams.adopt({STATE: (theirs.origin, theirs.epochs)})
+        assert follower.state.end == noted > middle
+    await copied(leader, follower, 1 << 20)
+    assert (follower.data / STATE).read_bytes() == (leader.data / STATE).read_bytes()
+    await leader.close()
+    await follower.close()
+
+
+@in_loop
 async def test_a_generation_that_gets_no_name_leaves_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other member has it: the next one must not be at the same offsets of the stream."""
 
