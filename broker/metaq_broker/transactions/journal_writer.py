@@ -111,12 +111,18 @@ class JournalWriter:
             self.release(transaction)
 
     def applied(self, transaction: Transaction) -> None:
-        """Write that the messages are in their partitions. If the journal does not accept it now, try again with the
-        next one.
+        """Write that the messages are in their partitions. If the journal does not accept it now, ``note_applied`` tries
+        again, also with the next one.
 
         Until then the transaction keeps its records: a restart looks for the messages and finds them.
         """
         self._applied_notes.append(transaction)
+        self.note_applied()
+
+    def note_applied(self) -> None:
+        """Write which transactions are over, as far as the journal has not accepted that yet."""
+        if not self._applied_notes:
+            return
         try:
             self._journal.append([Applied(noted.serial) for noted in self._applied_notes])
         except JournalFailed as failure:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from metaq.formats.frame_block import FrameBlock
 from metaq.formats.message_id import IdRange
@@ -72,6 +73,8 @@ from metaq_broker.transactions.taking_over import take_over
 from metaq_broker.transactions.transaction import OpenTransactions, PartitionKey, Transaction, TransactionMemory
 
 _log = logging.getLogger(__name__)
+
+_NO_END: Final = " (over, but the journal cannot be written)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,12 +414,14 @@ class TransactionManager:
         return [*known, *(each for each in self._completion.stalled() if each not in known)]
 
     def users_of(self, topic: str, partition: int) -> list[str]:
-        """Return the keys of the transactions with messages for a partition that have not ended, or whose end could
-        not be written to the journal yet: a restart looks for their messages there.
+        """Return the keys of the transactions with messages for a partition that have not ended, or whose end cannot
+        be written to the journal: a restart looks for their messages there.
         """
+        self._writer.note_applied()
         known = self._not_ended()
         known += [each for each in self._writer.unapplied() if each not in known]
-        return [str(each.key) for each in known if (topic, partition) in each.contents]
+        found = (each for each in known if (topic, partition) in each.contents)
+        return [f"{each.key}{_NO_END if each.state is State.ENDED else ''}" for each in found]
 
     def outcomes(self) -> list[tuple[Xid, Outcome]]:
         """Return the outcomes that no coordinator has acknowledged yet, oldest first."""
