@@ -111,8 +111,8 @@ class JournalWriter:
             self.release(transaction)
 
     def applied(self, transaction: Transaction) -> None:
-        """Write that the messages are in their partitions. If the journal does not accept it now, ``note_applied`` tries
-        again, also with the next one.
+        """Write that the messages are in their partitions. If the journal does not accept it now, ``note_applied``
+        tries again, also with the next one.
 
         Until then the transaction keeps its records: a restart looks for the messages and finds them.
         """

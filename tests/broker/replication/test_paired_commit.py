@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from dataclasses import replace
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 from metaq_broker import app
 from metaq_broker.app import Broker
+from metaq_broker.log.engine import maintenance
+from metaq_broker.log.engine.maintenance import MaintenanceRefused
 from metaq_broker.log.files.files import Files
 from replicated import (
     bodies,
@@ -173,6 +176,34 @@ async def test_a_slave_with_another_history_keeps_the_pair_out_of_step(tmp_path:
     ):
         await trouble(master, "partition t-0: the copy is of another incarnation")
     assert segments(tmp_path / "s") == before
+
+
+@in_loop
+async def test_partitions_that_wait_for_the_slave_are_deleted_and_not_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "SETTLE_S", 0.01)
+    async with (
+        running(configured(tmp_path / "s", role=GREGOR)) as slave,
+        running(configured(tmp_path / "m", role=samsa(slave))) as master,
+        client(master) as producer,
+        client(master) as other,
+    ):
+        await until_in_sync(master)
+        with holding_copies(slave):
+            more = put_block(other, bodies(3, 700_000), "u")  # the second run is not read yet
+            waiting = [asyncio.create_task(put(producer, b"held")), asyncio.create_task(more)]
+            await until(lambda: [log.end_offset > 0 for log in master.stores.logs()] == [True, True], "both puts")
+            master.maintenance.close("t", [0])
+            with pytest.raises(MaintenanceRefused, match=r"partition t-0 are not .* slave does not have them"):
+                await master.maintenance.move("t", [0], 1)
+            assert await master.maintenance.delete("u", [0], force=True) == [0]
+            code, text = await waiting[1]
+            assert (code, "partition u-0 is being deleted" in text) == (500, True), text
+        assert (await waiting[0])[0] == 200
+        assert await master.maintenance.move("t", [0], 1) == [(0, 1)]
+        assert (await put(producer, b"other", "v"))[0] == 200
+        assert master.replication.trouble is None
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,9 @@ from metaq_broker.operate.config.replication import PairConfig
 
 _LOG: Final = logging.getLogger(__name__)
 
+SETTLE_S: Final = 5.0
+"""Longest wait until a partition's messages are durable, before it is moved or recovered: a slave may be away."""
+
 PartitionKey = tuple[str, int]
 UsersOf = Callable[[str, int], Sequence[str]]
 """Topic and index of a partition -> keys of the transactions with messages for it that a restart would look for."""
@@ -157,7 +160,8 @@ class PartitionMaintenance:
         Raises:
             MaintenanceRefused: Nothing was moved, or only some of them: the text says which.
         """
-        there = [index for index in indexes if self._stores.get(topic, index) is not None]
+        logs = [log for index in indexes if (log := self._stores.get(topic, index)) is not None]
+        there = [log.index for log in logs]
         if not there:
             raise MaintenanceRefused(f"{_partitions(topic, indexes)} not served by this broker")
         if self._is_of_pair:
@@ -169,6 +173,8 @@ class PartitionMaintenance:
         moves = [(index, index + by) for index in sorted(there, reverse=by > 0)]
         moved: list[tuple[int, int]] = []
         with self._reserved((topic, index) for pair in moves for index in pair):
+            for log in logs:
+                await self._settle(log)
             for old, new in moves:
                 await self._move_one(topic, old, new, [pair[0] for pair in moved])
                 moved.append((old, new))
@@ -270,7 +276,7 @@ class PartitionMaintenance:
             if is_emptied:
                 self.deleted(topic, index)
             return opened.recovery
-        await self._commit.settle(log)
+        await self._settle(log)
         return await self._begin_anew(topic, index, log) if is_emptied else log.resume(await self._load_again(log))
 
     async def _load_again(self, log: PartitionLog) -> Loaded:
@@ -332,6 +338,19 @@ class PartitionMaintenance:
             raise stopped from error
 
     # ---- steps
+
+    async def _settle(self, log: PartitionLog) -> None:
+        """Return when all of a log that is in service is durable, at the slave of a synchronous pair, too.
+
+        Raises:
+            MaintenanceRefused: It is not within ``SETTLE_S``.
+        """
+        try:
+            async with asyncio.timeout(SETTLE_S):
+                await self._commit.settle(log)
+        except TimeoutError as late:
+            where = "on the disk, or the slave does not have them"
+            raise MaintenanceRefused(f"messages of partition {log.directory.name} are not {where}; try again") from late
 
     async def _retire(self, log: PartitionLog) -> None:
         """Finish pending acknowledgements of a log that is out of service, then close its files."""
