@@ -5,14 +5,14 @@ A batch of the archive has one manifest: which bytes of which partitions are in 
     {"v": 1, "batch": 12, "ranges": [
         {"topic": "orders", "partition": "0-3", "incarnation": "5f0c...", "start": 4096, "end": 9000,
          "messages": 57, "first_offset": 4096, "last_offset": 8911, "bytes": 4904, "replaced_attributes": 0,
-         "damaged_bytes": 0, "files": ["part-00000-....parquet"], "last": "0000..."}],
+         "damaged_bytes": 0, "files": ["9a41.../part-00000-....parquet"], "last": "0000..."}],
      "lost": []}
 
 ``[start, end)`` are byte offsets of the partition, ``bytes`` the sizes of the archived messages as the broker stores
 them, so that ``bytes`` + ``damaged_bytes`` is ``end`` - ``start`` if nothing is missing in between; this is unknown
 (``damaged_bytes`` is null) where an attribute that is not UTF-8 was replaced. ``lost`` has ranges that the broker no
 longer had, and new incarnations of a partition: the next range begins at its ``end``. ``last`` identifies the message
-before ``end``, where that is known; manifests of older versions do not have it.
+before ``end``, where that is known; manifests of older versions do not have it, and their ``files`` have no folder.
 """
 
 from __future__ import annotations

@@ -5,11 +5,12 @@
     spark-submit ... jobs/archive_topics.py --output archive --verify
 
     archive/manifests/00000012.json            what batch 12 consists of, see archive_manifests
-    archive/data/batch=00000012/part-....parquet
+    archive/data/batch=00000012/5f0c..../part-....parquet    in a folder that no other run uses
 
 The manifests are the job's only state. A batch begins where the last manifest ends. The job writes its files, reads
 them back, compares them with the byte ranges, and only then writes the manifest. If a run fails before that, the next
-one overwrites its files. Run it again to archive newer messages; with ``--every-seconds`` it keeps running.
+one writes other files, and removes what the manifest does not name. Run it again to archive newer messages; with
+``--every-seconds`` it keeps running.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import re
 import sys
 import threading
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -84,9 +86,9 @@ def transform(archived: DataFrame) -> DataFrame:
 
 
 def measure(spark: SparkSession, output: str, part: str = "data") -> dict[int, FilesOf]:
-    """Read the contents of the files in a folder of the archive again; return them by batch."""
+    """Read the contents of the files in a folder of the archive again; return them by batch and their path in it."""
     rows = spark.read.schema(ARCHIVE_SCHEMA).parquet(f"{spark_path(output)}/{part}")
-    named = rows.withColumn("file", F.regexp_extract("_metadata.file_path", r"batch=(\d+/[^/]+)$", 1))
+    named = rows.withColumn("file", F.regexp_extract("_metadata.file_path", r"batch=(\d+/(?:[^/]+/)?[^/]+)$", 1))
     found: dict[int, dict[TopicPartition, dict[str, Contents]]] = {}
     for row in transform(named).collect():
         batch, _, name = row.file.partition("/")
@@ -126,6 +128,8 @@ class Archive:
         problems = list(check_chain(self._files.numbers(), manifests))
         if problems:
             raise ArchiveError(f"the archive is not in order, so nothing is added to it: {'; '.join(problems)}")
+        if manifests:
+            self._remove_unnamed(manifests[-1])
 
     def catch_up(self) -> int:
         """Add batches until one has reached the ends; return their number.
@@ -178,24 +182,46 @@ class Archive:
         return PlannedRange(part.where, part.incarnation, OffsetRange(part.offsets.start, end))
 
     def _add_batch(self, planned: Sequence[PlannedRange]) -> None:
-        batch, ranges = self._next, [part for part in planned if part.loss is None]
-        files: FilesOf = {}
-        last: Mapping[TopicPartition, str] = {}
-        if ranges:
-            last = self._last_messages.before({part.where: part.offsets for part in ranges})
-            folder = f"data/batch={batch:08}"
-            options = read_options(ranges) | {"onCorrupt": "skip" if self._arguments.skip_damaged else "fail"}
-            rows = self._spark.read.format("metaq").option("brokers", self._arguments.brokers).options(**options).load()
-            rows.write.mode("overwrite").parquet(f"{spark_path(self._arguments.output)}/{folder}")
-            files = measure(self._spark, self._arguments.output, folder).get(batch, {})
-            self._refuse_new_incarnations(ranges)
-        manifest = make_manifest(batch, planned, files, self._arguments.skip_damaged, last)
-        self._files.add(batch, manifest)
+        batch = self._next
+        self._files.refuse_taken(batch)
+        try:
+            manifest = self._write_batch(batch, planned)
+            self._files.add(batch, manifest)
+        except Exception:
+            if batch in self._files.numbers():  # another run was faster, and has removed files of this one
+                self._remove_unnamed(self._files.read(batch))
+                self._files.refuse_taken(batch)
+            raise
+        self._remove_unnamed(manifest)
         self._next, self._archived = batch + 1, self._archived | archived_after([manifest])
         messages = sum(entry["messages"] for entry in manifest["ranges"])
         self._report.rows_in += messages
         self._report.rows_out += messages
-        print(f"batch {batch}: {messages} messages of {len(ranges)} partitions")
+        print(f"batch {batch}: {messages} messages of {len(manifest['ranges'])} partitions")
+
+    def _remove_unnamed(self, manifest: Manifest) -> None:
+        """Remove from the folder of a batch the files of runs that failed, or came too late, before their manifest."""
+        named = {name.partition("/")[0] for entry in manifest["ranges"] for name in entry["files"]}
+        filesystem, folder = open_folder(f"{self._arguments.output}/data/batch={manifest['batch']:08}")
+        for found in filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
+            delete = filesystem.delete_dir if found.type == fs.FileType.Directory else filesystem.delete_file
+            if found.base_name not in named:
+                with suppress(OSError):  # a run that came too late still writes there; it removes them itself
+                    delete(found.path)
+
+    def _write_batch(self, batch: int, planned: Sequence[PlannedRange]) -> Manifest:
+        ranges = [part for part in planned if part.loss is None]
+        files: FilesOf = {}
+        last: Mapping[TopicPartition, str] = {}
+        if ranges:
+            last = self._last_messages.before({part.where: part.offsets for part in ranges})
+            folder = f"data/batch={batch:08}/{uuid.uuid4().hex}"
+            options = read_options(ranges) | {"onCorrupt": "skip" if self._arguments.skip_damaged else "fail"}
+            rows = self._spark.read.format("metaq").option("brokers", self._arguments.brokers).options(**options).load()
+            rows.write.parquet(f"{spark_path(self._arguments.output)}/{folder}")
+            files = measure(self._spark, self._arguments.output, folder).get(batch, {})
+            self._refuse_new_incarnations(ranges)
+        return make_manifest(batch, planned, files, self._arguments.skip_damaged, last)
 
     def _refuse_new_incarnations(self, ranges: Iterable[PlannedRange]) -> None:
         """Check that the planned incarnations are still the same, and so are the messages that were read."""
@@ -246,7 +272,7 @@ def verify(spark: SparkSession, output: str) -> list[str]:
             print(f"noted as lost: {entry['topic']}/{entry['partition']}, {span(offsets)}: {entry['why']}")
     problems += check_leftovers(numbers, measured)
     if numbers[-1] + 1 in measured:
-        print(f"batch {numbers[-1] + 1} has files and no manifest: it is being written, or the next run overwrites it")
+        print(f"batch {numbers[-1] + 1} has files and no manifest: it is being written, or the next run replaces it")
     messages = sum(entry["messages"] for manifest in manifests for entry in manifest["ranges"])
     print(f"{len(manifests)} batches, {messages} messages, {len(problems)} problems")
     return problems

@@ -90,7 +90,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     targets = list(directory.writable(arguments.to_topic))
     assigned = assign(arguments.topic, partitions, targets, {}, fold=arguments.fold)
     paths = [f"{spark_path(arguments.archive)}/{name}" for name in files_of(arguments.topic, manifests)]
-    batch = F.regexp_extract("_metadata.file_path", r"batch=(\d+)/[^/]+$", 1).cast("bigint")
+    batch = F.regexp_extract("_metadata.file_path", r"batch=(\d+)/(?:[^/]+/)?[^/]+$", 1).cast("bigint")
     archived = spark.read.schema(ARCHIVE_SCHEMA).parquet(*paths).withColumn("batch", batch)
     name = restore_name(arguments, len(manifests))
     options: dict[str, Any] = {

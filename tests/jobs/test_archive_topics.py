@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
+import archive_topics
 import pytest
 from archive_manifests import ArchiveError, PlannedRange
-from archive_topics import ARCHIVE_SCHEMA, Archive, parse_arguments, read_options, transform, verify
+from archive_topics import ARCHIVE_SCHEMA, Archive, measure, parse_arguments, read_options, transform, verify
 from chispa.dataframe_comparer import assert_df_equality
 from fix_broker import RunningBroker, StartBroker
+from older_archive import to_older_form
 from plain_client import frames, put_all
 from pyspark.sql import SparkSession
 
@@ -94,13 +97,14 @@ def test_archive(
     chosen = ["--output", str(folder), "--pattern", "orders|007", "--partition-bytes-max", "2k"]
     arguments = parse_arguments([*chosen, "--brokers", str(source)])
     assert Archive(spark, arguments).catch_up() == 2
+    to_older_form(folder, 1)
     assert Archive(spark, arguments).catch_up() == 0
     assert verify(spark, str(folder)) == []
 
     # a run that died while it wrote its files
-    spark.sql("select 1 a").write.parquet(str(folder / "data" / "batch=00000002"))
-    spark.sql("select 1 a").write.parquet(str(folder / "data" / "batch=00000009"))
-    assert verify(spark, str(folder)) == ["batch 9 has files, and the last manifest is 1"]
+    for left in ("batch=00000001/too-late", "batch=00000002", "batch=00000002/run", "batch=00000009"):
+        spark.sql("select 1 a").write.parquet(str(folder / "data" / left))
+    assert "batch 9 has files, and the last manifest is 1" in verify(spark, str(folder))
     assert "batch 2 has files and no manifest: it is being written, or the next run" in capsys.readouterr().out
     shutil.rmtree(folder / "data" / "batch=00000009")
     put_all(source, "orders", 1, ODD)
@@ -108,7 +112,8 @@ def test_archive(
     assert Archive(spark, arguments).catch_up() == 1
     assert verify(spark, str(folder)) == []
     assert "3 batches, 132 messages, 0 problems" in capsys.readouterr().out
-    rows = spark.read.schema(ARCHIVE_SCHEMA).parquet(str(folder / "data")).collect()
+    rows = spark.read.parquet(str(folder / "data")).collect()
+    assert {row.batch for row in rows} == {0, 1, 2}
     found = {(row.topic, row.partition, row.offset): (row.message_id, row.attribute, bytes(row.value)) for row in rows}
     assert found == {
         (topic, index, frame.offset): (frame.message_id, frame.message.attribute, frame.message.payload)
@@ -137,6 +142,31 @@ def test_archive(
     assert f"batch 1: orders/0-0: file {taken['files'][0]} is missing, or holds nothing of it" in problems
     with pytest.raises(ArchiveError, match="not in order, so nothing is added to it: manifest 0 is missing"):
         Archive(spark, parse_arguments(again))
+
+
+@pytest.mark.spark
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_second_run_leaves_the_batches_of_the_first_alone(
+    spark: SparkSession, dev_broker: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = str(tmp_path / "archive")
+    arguments = parse_arguments(["--output", folder, "--topics", "twice", "--brokers", str(dev_broker.address)])
+    first, second, third = (Archive(spark, arguments) for _ in range(3))
+
+    def while_the_first_is_faster(*of_second: Any) -> Any:
+        monkeypatch.undo()
+        assert first.catch_up() == 1
+        return measure(*of_second)
+
+    put_all(dev_broker.address, "twice", 0, ODD)
+    monkeypatch.setattr(archive_topics, "measure", while_the_first_is_faster)
+    for late in (second, third):
+        with pytest.raises(FileExistsError, match=r"/00000000\.json is there already: does the job run twice\?"):
+            late.catch_up()
+        put_all(dev_broker.address, "twice", 0, ODD)
+        assert verify(spark, folder) == []
+        assert spark.read.schema(ARCHIVE_SCHEMA).parquet(f"{folder}/data").count() == len(ODD)
 
 
 @pytest.mark.long

@@ -8,6 +8,7 @@ import archive_topics
 import pytest
 from archive_manifests import ArchiveError
 from fix_broker import StartBroker
+from older_archive import to_older_form
 from plain_client import put_all, stored
 from pyspark.sql import SparkSession
 from restore_topic import files_of, parse_arguments, restore_name, run
@@ -57,6 +58,7 @@ def test_restore(spark: SparkSession, start_broker: StartBroker, tmp_path: Path)
         put_all(home, "orders", index, messages)
     put_all(home, "other", 1, odd)
     assert archive_topics.Archive(spark, archive_topics.parse_arguments(archive)).catch_up() > 1
+    to_older_form(Path(folder), 0)
 
     base = ["--archive", folder, "--topic", "orders", "--to-topic", "restored"]
     with pytest.raises(ArchiveError, match="'orderz': the archive has nothing of it; its topics are: orders, other"):
