@@ -279,6 +279,7 @@ class FrontEnd:
             self.server.held.wake(topic, partition)
             with suppress(StateFull):  # then they stay known, and lead nowhere
                 self.server.store.numbers.forget(topic, partition)
+            self.state.when_durable(lambda failure: None)  # now: a put of MetaQ's clients to the new queue may follow
 
     def needed_from(self, topic: str, partition: int) -> int | None:
         """Return from which offset on messages that wait are needed still, ``None`` where none wait."""

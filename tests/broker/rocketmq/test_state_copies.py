@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import StartBroker, wait_until
+from operated import put
 from remoting_headers import commit_of, heartbeat_of_shop, send_header
 from request_replay import Asker, Wire
 from restarted_broker import RestartedBroker
@@ -107,7 +108,10 @@ def test_a_state_that_is_newer_than_the_messages(restarted: RestartedBroker, tmp
     assert restarted.bodies() == [b"first", b"delayed 0", b"new 0", b"new 1", b"new 2"]
 
 
-@pytest.mark.parametrize("how", ["ctl delete", "ctl delete, and killed", "ctl move", "the folder is gone"])
+DELETED = "ctl delete", "ctl delete, and killed", "ctl delete, put, and killed"
+
+
+@pytest.mark.parametrize("how", [*DELETED, "ctl move", "the folder is gone"])
 def test_groups_begin_at_the_start_of_a_queue_that_was_made_anew(restarted: RestartedBroker, how: str) -> None:
     restarted.start()
     with Asker(restarted.address) as asker:
@@ -115,11 +119,13 @@ def test_groups_begin_at_the_start_of_a_queue_that_was_made_anew(restarted: Rest
         for queue in (0, 1):
             restarted.send(queue, *(f"old {number}" for number in range(9)))
             asker.commit("t", "g", queue, 9)
-        if how.startswith("ctl delete"):
+        if how in DELETED:
             restarted.stop()
             restarted.start()
             restarted.ctl("delete", "t", "0", "--force")
-            if "killed" in how:  # before the state is written
+            if "put" in how:  # by a client of MetaQ
+                assert restarted.broker.client().result(put("t", 0, b"new"))[0] == 200
+            if "killed" in how:
                 restarted.kill()
                 restarted.start()
         elif how == "ctl move":
