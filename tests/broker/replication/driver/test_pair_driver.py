@@ -301,6 +301,27 @@ def test_what_retention_removes_of_a_topic_that_was_made_anew_is_removed_at_both
     run(test)
 
 
+def test_a_partition_with_unconfirmed_messages_is_deleted_and_made_anew(run: Run) -> None:
+    async def test(pair: DrivenPair) -> None:
+        master, slave = pair.master, pair.slave
+        disk = master.disk
+        disk.maintenance.deleted = disk.streams.deleted
+        for name in ("one", "two"):
+            for _ in range(3):
+                master.put(name.encode())
+            disk.stores.store_of("t").get_or_create("t", 1)  # it stays empty, and was never synced
+            async with asyncio.timeout(20):
+                assert await disk.maintenance.delete("t", [0, 1], force=True) == [0, 1]
+        assert [answer is None for answer in disk.answers] == [False] * 6
+        master.put(b"three")
+        await pair.until(lambda: disk.answers[-1] is None)
+        await pair.until(lambda: disk.bodies() == slave.disk.bodies() == [b"three"])
+        assert segments(disk) == segments(slave.disk)
+        assert pair.in_sync == {"a", "b"}
+
+    run(test)
+
+
 def test_a_master_never_cuts_what_the_other_member_may_have(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise it would acknowledge other messages at the same offsets, which the other member takes for its own."""
 
