@@ -93,7 +93,7 @@ class JournalWriter:
         """Write that the transaction is committed; ``ends`` are the durable ends of its partitions. Also corrects
         earlier ``ends``.
         """
-        location = self._write_step(transaction, lambda n: Committed(transaction.serial, n, transaction.key, ends))
+        location = self._write_step(transaction, lambda n: _committed(transaction, n, ends))
         self._hold_commit(transaction, ends, location)
 
     def roll_back(self, transaction: Transaction) -> None:
@@ -156,13 +156,13 @@ class JournalWriter:
         self._decisions.check_capacity(decided)
         (location,) = self._append([decided])
         self.adopt_decision(decided, location)
-        for transaction in transactions:
+        for position, transaction in enumerate(transactions):
             ends = {
                 partition_key: end
                 for partition_key, end in decided.ends.items()
                 if partition_key in transaction.contents
             }
-            self._hold_commit(transaction, ends, location)
+            self._hold_commit(transaction, ends, location, location.lsn + position)
 
     def mark(self) -> None:
         """Write a record without effect: when it is durable, this broker was the master after this call.
@@ -253,13 +253,15 @@ class JournalWriter:
             transaction.chunk_written()
         return locations[-1]
 
-    def _hold_commit(self, transaction: Transaction, ends: Ends, location: Location) -> None:
+    def _hold_commit(self, transaction: Transaction, ends: Ends, location: Location, order: int | None = None) -> None:
         transaction.ends = ends
+        if transaction.order is None:
+            transaction.order = location.lsn if order is None else order
         self._unapplied[transaction.serial] = transaction
         self._ledger.hold(
             committed_slot(transaction.serial),
             location,
-            lambda: Committed(transaction.serial, transaction.chunks, transaction.key, transaction.ends),
+            lambda: _committed(transaction, transaction.chunks, transaction.ends),
         )
 
     def _append(self, records: Sequence[Record]) -> list[Location]:
@@ -269,6 +271,10 @@ class JournalWriter:
             raise TransactionRefused(JournalUnavailable(str(failure))) from failure
         self._written()
         return locations
+
+
+def _committed(transaction: Transaction, chunks: int, ends: Ends) -> Committed:
+    return Committed(transaction.serial, chunks, transaction.key, ends, transaction.order)
 
 
 def _by_partition(chunks: Iterable[Record]) -> list[list[Unit]]:

@@ -18,6 +18,7 @@ used again, and two connections may have local transactions of the same key at t
                        list of (uint64 serial, uint32 chunks, text key), list of ends
      9    Undecided    text query
     10    Decided      text contents, then as 8: a decision that says what the batch contains
+    11    Committed    uint64 order, then as 3: a commit that is written again
 
     an end: text topic, int32 partition, int64 offset = the log's durable end when the commit was written
 
@@ -25,6 +26,8 @@ used again, and two connections may have local transactions of the same key at t
 ``Heuristic``, ``chunks`` and ends are used for the outcome "committed" only. Serial 0 there, and an empty list of
 serials in ``Decided``, mean that the record only remembers the outcome and commits nothing. The ends of such a
 ``Decided`` name the topics that the batch has written to, with partition -1.
+Commits are applied in their order: that is the LSN of the first record of the commit, and for a ``Decided``, that plus
+the position of the branch in its list.
 ``RolledBack`` with serial 0 has no effect: by writing it, a master of a pair proves that it still is the master.
 """
 
@@ -71,12 +74,13 @@ class PreparedRecord(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """The transaction is committed."""
+    """The transaction is committed. ``order`` is its place among the commits; ``None``: that of this record."""
 
     serial: int
     chunks: int
     key: TransactionId
     ends: Ends
+    order: int | None = None
 
 
 class RolledBack(NamedTuple):
@@ -177,6 +181,10 @@ def _write_committed(r: Committed) -> bytes:
     return _U64.pack(r.serial) + _U32.pack(r.chunks) + _text(str(r.key)) + _ends(r.ends)
 
 
+def _write_committed_again(r: Committed) -> bytes:
+    return _U64.pack(r.order) + _write_committed(r)
+
+
 def _write_serial(r: RolledBack | Applied) -> bytes:
     return _U64.pack(r.serial)
 
@@ -267,6 +275,11 @@ def _read_committed(r: _Reader) -> Committed:
     return Committed(r.number(_U64), r.number(_U32), r.key(), r.ends())
 
 
+def _read_committed_again(r: _Reader) -> Committed:
+    order = r.number(_U64)
+    return _read_committed(r)._replace(order=order)
+
+
 def _read_heuristic(r: _Reader) -> Heuristic:
     return Heuristic(r.number(_U8), r.xid(), r.number(_U64), r.number(_U32), r.ends())
 
@@ -303,6 +316,7 @@ READERS: Final[Mapping[int, Callable[[_Reader], Record]]] = {
     8: _read_decided,
     9: lambda r: Undecided(r.text()),
     10: _read_decided_contents,
+    11: _read_committed_again,
 }
 
 
@@ -311,6 +325,8 @@ def encode(record: Record) -> tuple[int, Sequence[Buffer]]:
     number, write = WRITERS[type(record)]
     if isinstance(record, Decided) and record.contents is not None:
         number, write = 10, _write_decided_contents
+    elif isinstance(record, Committed) and record.order is not None:
+        number, write = 11, _write_committed_again
     written = write(record)
     return number, (written,) if isinstance(written, bytes) else written
 

@@ -43,6 +43,7 @@ from metaq_broker.transactions.outcomes import Outcome
 from metaq_broker.transactions.records import (
     NO_SERIAL,
     Applied,
+    Branch,
     Committed,
     Decided,
     Ends,
@@ -72,6 +73,7 @@ class _Found:
     prepared: Location | None = None
     prepared_ms: int = 0
     committed: Location | None = None
+    order: int = 0
     ends: dict[PartitionKey, int] = field(default_factory=dict)
 
 
@@ -114,7 +116,8 @@ class Replay:
                 found = self._at(record.serial, record.key, record.chunks)
                 found.prepared, found.prepared_ms = location, record.at_ms
             case Committed():
-                self._commit(location, record.serial, record.key, record.chunks, record.ends)
+                order = location.lsn if record.order is None else record.order
+                self._commit(location, order, record, record.ends)
             case RolledBack() | Applied():
                 self._end(record.serial)
             case Heuristic():
@@ -123,8 +126,8 @@ class Replay:
                 self.outcomes.pop(record.key, None)
             case Decided():
                 self.decisions.setdefault(record.query_id, []).append((location, record))
-                for branch in record.commits:
-                    self._commit(location, branch.serial, branch.key, branch.chunks, record.ends)
+                for position, branch in enumerate(record.commits):
+                    self._commit(location, location.lsn + position, branch, record.ends)
             case Undecided():
                 self.decisions.pop(record.query_id, None)
 
@@ -141,9 +144,9 @@ class Replay:
             self.last_message_id = max(self.last_message_id, unit.frames.message_id(unit.frames.count - 1))
         self._at(record.serial).chunks[record.chunk] = (location, sizes)
 
-    def _commit(self, location: Location, serial: int, key: TransactionId, chunks: int, ends: Ends) -> None:
-        found = self._at(serial, key, chunks)
-        found.committed = location
+    def _commit(self, location: Location, order: int, record: Committed | Branch | Heuristic, ends: Ends) -> None:
+        found = self._at(record.serial, record.key, record.chunks)
+        found.committed, found.order = location, order
         for partition_key, end in ends.items():
             found.ends[partition_key] = min(end, found.ends.get(partition_key, end))
 
@@ -153,7 +156,7 @@ class Replay:
         if record.serial == NO_SERIAL:
             return
         if outcome is Outcome.COMMITTED:
-            self._commit(location, record.serial, record.key, record.chunks, record.ends)
+            self._commit(location, location.lsn, record, record.ends)
         else:
             self._end(record.serial)
 
@@ -163,15 +166,15 @@ class Replay:
         self._ended.add(serial)
 
     def recovered(self) -> list[Recovered]:
-        """Return the prepared and the committed transactions, each group in the order of its records.
+        """Return the prepared transactions in the order of their records, and the committed ones in their order.
 
         Raises:
             JournalIncomplete: Messages of one of them are missing.
         """
         living = [
-            (found.committed or found.prepared, serial, found)
+            (found.order if found.committed else record.lsn, serial, found)
             for serial, found in self._found.items()
-            if serial not in self._ended and (found.committed or found.prepared)
+            if serial not in self._ended and (record := found.committed or found.prepared)
         ]
         return [_recovered(serial, found) for _, serial, found in sorted(living, key=lambda item: (item[0], item[1]))]
 
@@ -192,6 +195,7 @@ def _recovered(serial: int, found: _Found) -> Recovered:
         raise JournalIncomplete(f"transaction {found.key}: chunk {missing[0]} of {found.chunk_count} is not there")
     transaction = Transaction(found.key, serial, begun_ms=found.prepared_ms, chunks=found.chunk_count)
     transaction.state = State.COMMITTING if found.committed else State.PREPARED
+    transaction.order = found.order if found.committed else None
     transaction.prepared_ms = found.prepared_ms if found.prepared else None
     locations = []
     for chunk in range(found.chunk_count):

@@ -53,6 +53,7 @@ class Transaction:
     """``serial`` identifies it in the journal; ``owner`` is the connection of a local transaction.
 
     ``messages`` and ``byte_count`` (of frames) count what was put so far; ``contents`` does so for each partition.
+    ``order`` is the place of its commit among all commits; ``None`` before it.
     """
 
     key: TransactionId
@@ -67,6 +68,7 @@ class Transaction:
     contents: dict[PartitionKey, Content] = field(default_factory=dict)
     prepared_ms: int | None = None
     ends: Ends = field(default_factory=dict)
+    order: int | None = None
     timer: Timer | None = None
     waiting: list[Done] = field(default_factory=list)
     failure: Refusal | None = None

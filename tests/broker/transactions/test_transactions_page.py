@@ -19,8 +19,8 @@ TEXT = (Path(__file__).parents[3] / "docs" / "transactions.md").read_text(encodi
 def test_every_record_type_is_in_the_table() -> None:
     rows = dict(re.findall(r"^\| (\d+) \| ([A-Z]\w+) \|", TEXT, re.MULTILINE))
     written = {str(number): kind.__name__ for kind, (number, _) in records.WRITERS.items()}
-    with_contents, _ = records.encode(records.Decided("q", 1, (), (), (), {}, "contents"))
-    assert rows == written | {str(with_contents): "Decided"}
+    longer = (records.Decided("q", 1, (), (), (), {}, "contents"), records.Committed(1, 0, xid("b"), {}, 7))
+    assert rows == written | {str(records.encode(each)[0]): type(each).__name__ for each in longer}
     assert set(map(int, rows)) == set(records.READERS)
 
 

@@ -105,6 +105,34 @@ def test_an_unfinished_commit_keeps_its_records(tmp_path: Path) -> None:
     assert len(harness.bodies()) == 2_000
 
 
+@pytest.mark.parametrize("count", range(0, 1200, 150))
+def test_unfinished_commits_keep_their_order(tmp_path: Path, count: int) -> None:
+    """However many of them were written anew, as their journal file was removed."""
+    harness = small_harness(tmp_path)
+    stuck = [xid(f"stuck {number}") for number in range(4)]
+    for key in stuck:
+        harness.prepare_with(key, str(key).encode(), partition=1)
+    harness.store.full.add(("orders", 1))
+    for number, key in enumerate(reversed(stuck)):
+        assert harness.commit(key, False).startswith("500 ")
+        run(harness, 60, 1000 * number)
+    run(harness, count, 10_000)
+    assert harness.bodies(partition=1) == []
+    harness.restart()  # its partitions have space
+    assert harness.bodies(partition=1) == [str(key).encode() for key in reversed(stuck)]
+
+
+def test_branches_of_a_decision_are_committed_in_its_order_after_a_restart(tmp_path: Path) -> None:
+    harness = small_harness(tmp_path)
+    branches = [xid(f"branch {number}") for number in range(4)]
+    for key in reversed(branches):
+        harness.prepare_with(key, str(key).encode())
+    harness.store.full.add(("orders", 0))
+    harness.decide("q1", 3, branches)
+    harness.restart()
+    assert harness.bodies() == [str(key).encode() for key in branches]
+
+
 def test_without_space_on_the_disk_finished_transactions_are_noted_later(tmp_path: Path) -> None:
     from metaq_broker.testing import Fault, FaultyFiles
 

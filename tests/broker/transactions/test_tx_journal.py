@@ -51,6 +51,7 @@ RECORDS: list[Record] = [
     PreparedRecord(1, 1, xid("b1"), 1_700_000_000_000),
     message(2, b""),
     Committed(2, 1, local(7), {("orders", 0): 177, ("payments", 3): 0}),
+    Committed(2, 1, local(7), {("orders", 0): 177}, 1 << 40),
     Applied(2),
     RolledBack(1),
     Heuristic(7, xid("b2"), 3, 1, {("orders", 0): 1}),
@@ -106,7 +107,7 @@ branches = st.builds(Branch, serials, counts, xids)
     st.one_of(
         st.builds(Messages, serials, counts, st.lists(units, max_size=4).map(tuple)),
         st.builds(PreparedRecord, serials, counts, xids, st.integers(-(2**63), 2**63 - 1)),
-        st.builds(Committed, serials, counts, st.one_of(xids, locals_), ends),
+        st.builds(Committed, serials, counts, st.one_of(xids, locals_), ends, st.none() | serials),
         st.builds(Heuristic, st.integers(0, 255), xids, serials, counts, ends),
         st.builds(
             Decided,
