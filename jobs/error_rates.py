@@ -19,8 +19,8 @@ One value per window and component, sent when the watermark has passed the windo
 
 ``errors`` are lines at WARN, ERROR or FATAL. Time advances with the newest line: lines more than ``--lateness`` behind
 it are not counted, and the last windows wait for newer lines. Without ``--every`` the input counts as finished, and
-waiting windows are sent, too. If a later run finds more lines for one of them, it is sent again with all of its lines,
-so the newest value of a window counts.
+waiting windows are sent, too, at the end of every run, until a newer line closes them: with all of their lines each
+time, so the newest value of a window counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import argparse
 
 from job_arguments import add_trigger, duration, trigger
 from job_failures import exit_on_failure
-from job_report import JobReport, count_rows_out
+from job_report import JobReport, append, count_rows_out
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -145,13 +145,14 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> StreamingQuery:
 
 
 def finish(spark: SparkSession, arguments: argparse.Namespace, query: StreamingQuery, report: JobReport) -> None:
-    """Wait for the end of the input, then send the windows that wait for newer lines."""
+    """Wait for the end of the input, then send the windows that wait for newer lines.
+
+    Also without new lines: the run before may have ended before it sent them.
+    """
     report.follow(query)
-    if report.rows_in:
-        rows = waiting_windows(spark, arguments.checkpoint)
-        sending = rows.write.format("metaq").mode("append")
-        sending.option("brokers", arguments.brokers).option("topic", arguments.to_topic).save()
-        report.rows_out += rows.count()
+    rows = waiting_windows(spark, arguments.checkpoint)
+    append(rows, {"brokers": arguments.brokers, "topic": arguments.to_topic})
+    report.rows_out += rows.count()
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:

@@ -151,6 +151,34 @@ LAST_WINDOW = {"window_start": "2008-11-09T20:50:00.000Z", "window_end": "2008-1
 
 
 @pytest.mark.long
+def test_error_rates_sends_in_utc_what_a_run_that_died_has_left(
+    main: Main, broker: Address, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    arguments = ["--brokers", str(broker), "--from-topic", "logs", "--to-topic", "rates"]
+    arguments += ["--checkpoint", str(tmp_path / "progress")]
+    put_lines(broker, "logs", b"081109 205000 1 ERROR dfs.DataNode: not fine\n")
+
+    def die(*_: object) -> None:
+        raise OSError("died")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("error_rates.waiting_windows", die)
+        with pytest.raises(SystemExit, match="error_rates: died"):
+            main("error_rates", *arguments)
+    assert "error_rates: done: 0 rows in, 1 rows out, " in main("error_rates", *arguments)
+    [sent] = [json.loads(payload) for payloads in stored(broker, "rates") for payload in payloads]
+    assert sent == {**LAST_WINDOW, "component": "dfs.DataNode", "lines": 1, "errors": 1, "error_rate": 1.0}
+
+
+def test_error_rates_of_no_lines_sends_nothing(main: Main, broker: Address, tmp_path: Path) -> None:
+    put_lines(broker, "logs")
+    arguments = ["--brokers", str(broker), "--from-topic", "logs", "--to-topic", "rates"]
+    arguments += ["--checkpoint", str(tmp_path / "progress")]
+    assert "error_rates: done: 0 rows in, 0 rows out, " in main("error_rates", *arguments)
+
+
+@pytest.mark.long
 def test_error_rates_sends_every_window_of_a_finished_input(main: Main, broker: Address, tmp_path: Path) -> None:
     put_lines(
         broker,
