@@ -60,6 +60,8 @@ class AsyncProducer(ClosedByAsyncBlock[Producer]):
         Raises:
             TopicNotFound, TopicLookupTimeout, MetaqError, ValueError, TypeError, WindowFull: As ``Producer.submit``.
         """
+        if partition is not None and not self._blocking.knows(topic, partition):
+            await self._blocking.submissions.lookups.wait_in_loop(topic, self._blocking.renew)
         while not self._blocking.knows(topic):  # a send that fails meanwhile forgets it
             await self._blocking.submissions.lookups.wait_in_loop(topic, self._blocking.publish)
         where, frame = self._blocking.prepare(topic, data, attribute, partition, key)

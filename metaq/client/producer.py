@@ -109,10 +109,8 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
             TopicNotFound: No broker accepts the topic.
         """
         self.submissions.check_open()
-        if partition in self._route(topic).addresses:
-            return True
-        self._routes.pop(topic, None)  # another thread's send may have failed meanwhile
-        return partition in self._route(topic).addresses
+        self._find(topic, partition)
+        return self.knows(topic, partition)
 
     def knows(self, topic: str, partition: Partition | None = None) -> bool:
         """Return whether the brokers of a topic, or of ``partition``, are known, so ``submit`` needs no look-up."""
@@ -141,8 +139,8 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
             MetaqError: The topic's brokers cannot be looked up.
             WindowFull: The window is full, with ``on_overflow="raise"``, or had no space within ``max_block_s``.
         """
-        if topic not in self._routes:
-            self.submissions.lookups.wait(topic, self.publish)
+        if not self.knows(topic, partition):
+            self.submissions.lookups.wait(topic, self.renew)
         frame = encode_message(data if type(data) is bytes else bytes_of(data, "data"), attribute)
         return future_of(self.submissions.put(topic, self._choose(topic, partition, key), frame, len(frame)))
 
@@ -154,7 +152,9 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         partition: Partition | None,
         key: bytes | str | None,
     ) -> tuple[Partition, bytes]:
-        """Return the partition and the frame of a message, for ``submissions``. Raises as ``send``."""
+        """Return the partition and the frame of a message, for ``submissions``. Raises as ``send``; looks up no
+        partition of a known topic.
+        """
         frame = encode_message(data if type(data) is bytes else bytes_of(data, "data"), attribute)
         return self._choose(topic, partition, key), frame
 
@@ -173,6 +173,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
     ) -> tuple[Partition, Address]:
         """Choose as ``send`` does, among the partitions of ``broker`` if ``broker`` is given."""
         self.submissions.check_open()
+        self._find(topic, partition)
         if broker is None:
             where = self._choose(topic, partition, key)
             return where, self._route(topic).addresses[where]
@@ -195,6 +196,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         """
         self.submissions.check_open()
         Message.require(message)
+        self._find(topic, partition)
         partitions, addresses, _ = self._route(topic)
         if partition is None:
             partition = partitions[next(self._next) % len(partitions)]
@@ -223,6 +225,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
             SendFailed: The broker refused the message or could not be reached.
         """
         self.submissions.check_open()
+        self._find(topic, partition)
         return self._send(topic, [self.prepare(topic, data, attribute, partition, key)])[0]
 
     def send_many(
@@ -247,8 +250,14 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         frames = [encode_message(one) if type(one) is bytes else _frame_of(one) for one in messages]
         if keys is not None and len(keys) != len(frames):
             raise ValueError(f"keys: expected one for each of {len(frames)} messages, got {len(keys)}")
+        self._find(topic, partition)
         chosen = [self._choose(topic, partition, key) for key in keys or itertools.repeat(None, len(frames))]
         return self._send(topic, zip(chosen, frames, strict=True))
+
+    def _find(self, topic: str, partition: Partition | None) -> None:
+        """Look the topic up again if ``partition`` is not known: it may be new."""
+        if partition is not None and not self.knows(topic, partition):
+            self.renew(topic)
 
     def _choose(self, topic: str, partition: Partition | None, key: bytes | str | None) -> Partition:
         partitions, addresses, _ = self._routes.get(topic) or self._route(topic)
@@ -278,10 +287,13 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         route, now_s = self._route(topic), self._pool.clock.monotonic()
         if now_s >= route.old_s:
             self._routes[topic] = route._replace(old_s=now_s + ROUTE_AGE_S)
-            self.submissions.lookups.start(topic, self._renew)
+            self.submissions.lookups.start(topic, self.renew)
         return route
 
-    def _renew(self, topic: str) -> None:
+    def renew(self, topic: str) -> None:
+        """Look up a topic, known or not: there may be more brokers or partitions. Raises as ``publish``."""
+        self.submissions.check_open()
+        require_topic(topic)
         known = self._routes.get(topic)
         self._routes[topic] = self._look_up(topic, NOTHING_KNOWN if known is None else known.addresses)
 

@@ -10,8 +10,10 @@ from fix_broker import wait_until
 from fix_client import ADDRESS, MemoryCluster, memory_session, scripted_session
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import in_loop
 
 from metaq.backends.metaq.session import Session
+from metaq.client.async_producer import AsyncProducer
 from metaq.client.producer import ROUTE_AGE_S, Producer, Receipt, encode_block, put, put_batch
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import BrokerError, CorruptFrame, ProtocolError, TopicNotFound
@@ -162,6 +164,38 @@ def test_the_producer_uses_partitions_that_come_meanwhile(cluster: MemoryCluster
         return Partition(1, 1) in {producer.send("t", "more").partition for _ in range(4)}
 
     wait_until(is_used, "the new partition to be used")
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda producer, where: producer.send("t", "x", partition=where),
+        lambda producer, where: producer.send_many("t", ["x"], partition=where)[0],
+        lambda producer, where: producer.submit("t", "x", partition=where).result(60),
+        lambda producer, where: producer.put("t", Message(b"x"), where),
+        lambda producer, where: producer.transaction().send("t", "x", partition=where),
+    ],
+    ids=["send", "send_many", "submit", "put", "transaction"],
+)
+def test_a_partition_that_came_meanwhile_is_sent_to(cluster: MemoryCluster, send: Callable[..., Any]) -> None:
+    with Producer(FixedDirectory(cluster.addresses, cluster.pool), cluster.pool) as producer:
+        producer.send("t", "one")
+        with pytest.raises(ValueError, match="partition 1-1: t has 0-0, 0-1, 1-0"):
+            send(producer, Partition(1, 1))
+        cluster.brokers[1].topics["t"] = 2
+        send(producer, Partition(1, 1))
+        assert producer.send("t", "y", partition=Partition(1, 1)).partition == Partition(1, 1)
+
+
+@in_loop
+async def test_a_partition_that_came_meanwhile_is_sent_to_in_a_loop(cluster: MemoryCluster) -> None:
+    producer = Producer(FixedDirectory(cluster.addresses, cluster.pool), cluster.pool)
+    async with AsyncProducer(producer, wait_for_window=True) as loops:
+        await loops.send("t", "one")
+        with pytest.raises(ValueError, match="partition 1-1: t has 0-0, 0-1, 1-0"):
+            await loops.send("t", "x", partition=Partition(1, 1))
+        cluster.brokers[1].topics["t"] = 2
+        assert (await loops.send("t", "x", partition=Partition(1, 1))).partition == Partition(1, 1)
 
 
 def test_a_broker_that_is_away_stops_no_send_to_others(cluster: MemoryCluster) -> None:
