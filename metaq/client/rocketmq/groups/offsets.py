@@ -3,7 +3,7 @@
 A consumer remembers the offsets that it has saved. If it gets a queue back within a minute (time does not count while
 its broker is away), or a broker was away during a save, it continues at the remembered offset unless a higher one was
 committed: a killed broker may have lost the last offsets, and a Java consumer that had the queue for a moment saves the
-older offset at which it began.
+older offset at which it began. An offset that an administrator has set replaces the remembered one.
 
 While a killed master is in no route, its slave is asked for the group's offsets, as Java's client does; messages
 committed in the last seconds may be delivered again. A slave without an offset of the group proves nothing, because it
@@ -80,6 +80,12 @@ class BrokerOffsets:
                 elif where.partition.broker_name in names and now_s < until_s:
                     self._own[where] = offset, inf
         self._away = names
+
+    def forget(self, places: Collection[TopicPartition]) -> None:
+        """Forget the offsets that were saved in ``places``: others were set there."""
+        with self._lock:
+            for where in places:
+                self._own.pop(where, None)
 
     def _ours(self, group: str, committed: Mapping[TopicPartition, int | None]) -> Mapping[TopicPartition, GroupOffset]:
         """Return remembered offsets that the broker does not have, and save them again."""

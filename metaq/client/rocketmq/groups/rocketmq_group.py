@@ -108,7 +108,7 @@ class RocketCore(ConsumerCore[RocketDelivery]):
         self._requests = GroupRequests(self.client, cluster.directory, member)
         self._membership = self._member(consumer_id, options)
         self.parked = RocketParkedMessages(options.parking or cluster.state_folder / PARKED_FILE, group)
-        at_brokers = BrokerOffsets(self._offsets, clock, verify_zero=options.start != "earliest")
+        self._at_brokers = at_brokers = BrokerOffsets(self._offsets, clock, verify_zero=options.start != "earliest")
         coordinator = MemberCoordinator(
             state,
             self._membership,
@@ -138,12 +138,16 @@ class RocketCore(ConsumerCore[RocketDelivery]):
         self._membership.link_ended(address)
 
     def _set_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Continue at the offsets that an administrator has set, in queues of this consumer."""
+        """Continue at the offsets that an administrator has set, in queues of this consumer, and forget what it knows of
+        others: it may get them later.
+        """
         with self.state.lock:
             mine = offsets.keys() & self.state.partitions.keys()
             for where in mine:
                 self.state.partitions[where].seek(offsets[where])
             self.state.notify()
+        self._at_brokers.forget(offsets)
+        self.coordinator.forget(offsets.keys() - mine)
         _LOG.info("group %s: an administrator has set the offsets of %d queues", self.group, len(mine))
         self.coordinator.save(mine)
 

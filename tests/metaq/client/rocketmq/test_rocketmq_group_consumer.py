@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -288,10 +289,34 @@ def test_an_administrator_sets_the_offsets_of_a_running_group(mq: RocketMQ, brok
     with mq.consumer(topic, [topic]) as consumer:
         assert len(read(consumer, 3)) == 3
         wait_until(lambda: not consumer.fetch(timeout=0.1) and consumer.position(where) == 3, "all is settled")
-        header = ResetOffset(group=topic, topic=topic, timestamp=1, is_force=True)
-        with closing(SessionPool()) as pool, pool.lease(Address.parse(broker.name_servers)) as session:
-            session.ask(to_request(header, broker_name="metaq"), "a reset")
+        reset(broker, topic)
         assert texts(read(consumer, 3)) == ["a", "b", "c"]
+
+
+def test_a_former_owner_goes_on_where_an_administrator_has_set_the_group_back(
+    mq: RocketMQ, broker: BrokerProcess, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    mq.producer().send_many(topic, ["a", "b", "c"], partition=Partition("metaq", 0))
+    where = TopicPartition(topic, Partition("metaq", 0))
+    with mq.consumer(topic, [topic], consumer_id="2") as former:
+        assert len(read(former, 3)) == 3
+        former.commit()
+        with mq.consumer(topic, [topic], consumer_id="1", auto_ack=False) as other:
+            wait_until(lambda: not former.fetch(timeout=0.1) and where in other.assignment, "the other one has it")
+            reset(broker, topic)
+            wait_until(lambda: caplog.text.count("an administrator has set the offsets") == 2, "both know")
+            (first,) = read(other, 1)
+            assert first.data == b"a"
+            first.ack()
+        assert texts(read(former, 2)) == ["b", "c"]
+
+
+def reset(broker: BrokerProcess, topic: str) -> None:
+    """Set the group of the topic's name back to the first messages, as administrators do."""
+    header = ResetOffset(group=topic, topic=topic, timestamp=1, is_force=True)
+    with closing(SessionPool()) as pool, pool.lease(Address.parse(broker.name_servers)) as session:
+        session.ask(to_request(header, broker_name="metaq"), "a reset")
 
 
 def test_bad_input_is_one_sentence(mq: RocketMQ, topic: str) -> None:
