@@ -105,7 +105,8 @@ class PositionSaver:
     # partitions that do not belong to this consumer now
 
     def save_unclaimed(self, places: Collection[TopicPartition], *, and_kept: bool = False) -> None:
-        """Save the positions of ``places``, and the kept ones, where the storage still has the expected offset.
+        """Save the positions of ``places``, and the kept ones, where the storage still has the expected offset. Forget
+        kept ones that another consumer has passed.
 
         Raises:
             MetaqError: The storage could not be used. Positions are kept.
@@ -122,7 +123,7 @@ class PositionSaver:
         found = self._store(due, expected, is_compared=True)
         stored = {where: position for where, position in due.items() if where not in found}
         self._state.note_saved(stored)
-        self.forget(stored)
+        self.forget({*stored, *(at for at, there in found.items() if there and is_further(there, expected[at], due[at]))})
 
     def keep(self, partitions: Collection[Owned[Any, Any, Any]]) -> None:
         """Keep the unsaved positions of partitions that are not read any more."""

@@ -218,6 +218,18 @@ def test_a_partition_that_comes_back_goes_on_at_the_later_position(other: int | 
     assert kept == ({} if expected is None else {P0: GroupOffset(expected, 2)})
 
 
+def test_a_kept_position_that_another_consumer_has_passed_is_forgotten() -> None:
+    """Also if the partition is made again before this consumer gets it back, and the offsets are lower."""
+    consumer = Consumer(MemoryOffsets(), Members())
+    consumer.saver.keep(consumer.state.remove([P0]))
+    consumer.other_saves(90)
+    consumer.saver.save_unclaimed([], and_kept=True)
+    assert consumer.saver.kept() == {}
+    assert consumer.stored() == [90, 10]
+    consumer.other_saves(5)
+    assert consumer.saver.take_kept([P0], {P0: GroupOffset(5, 9)}) == {}
+
+
 def test_partitions_that_were_made_anew_are_forgotten() -> None:
     consumer = Consumer(MemoryOffsets(), Members())
     consumer.state.partitions[P0].lost = True
