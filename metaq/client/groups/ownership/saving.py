@@ -123,7 +123,8 @@ class PositionSaver:
         found = self._store(due, expected, is_compared=True)
         stored = {where: position for where, position in due.items() if where not in found}
         self._state.note_saved(stored)
-        self.forget({*stored, *(at for at, there in found.items() if there and is_further(there, expected[at], due[at]))})
+        passed = {at for at, there in found.items() if there is not None and is_further(there, expected[at], due[at])}
+        self.forget(stored.keys() | passed)
 
     def keep(self, partitions: Collection[Owned[Any, Any, Any]]) -> None:
         """Keep the unsaved positions of partitions that are not read any more."""

@@ -8,7 +8,7 @@ Source: docs/client-internals.md, "How a group divides partitions".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -121,31 +121,31 @@ class RocketMembership:
             ConsumerIdInUse: The brokers know another consumer with this id.
             RequestRefused: The brokers do not compile the SQL expression, or refuse this consumer.
         """
-        for topic in self._subscriptions.topics:
-            self._queues[topic] = self._directory.queues(topic)
-        if not self._joined:
-            self._check_filter()
+        found = {topic: self._directory.queues(topic) for topic in self._subscriptions.topics}
+        if not self._queues:
+            self._check_filter(found)
             if self._settings.own_id:
-                self._check_id()
+                self._check_id(found)
+        self._queues |= found  # from now on, heartbeats announce this consumer
         self._heartbeats.beat()
         self._joined = True
 
-    def _check_filter(self) -> None:
+    def _check_filter(self, queues: Mapping[str, Sequence[Partition]]) -> None:
         """Have a broker compile the SQL expression, if there is one."""
         for topic in self._subscriptions.topics:
             subscription = self._subscriptions.of(topic)
-            if subscription.type == "TAG" or not self._queues[topic]:
+            if subscription.type == "TAG" or not queues[topic]:
                 continue
-            name = self._queues[topic][0].broker_name
+            name = queues[topic][0].broker_name
             queue = PulledQueue(
                 with_namespace(topic, self._directory.namespace), name, 0, self._requests.group, subscription
             )
             with self._pool.lease(self._directory.read_address(name, topic=topic)) as session:
                 queue.check(session)
 
-    def _check_id(self) -> None:
+    def _check_id(self, queues: Mapping[str, Sequence[Partition]]) -> None:
         topic = self._subscriptions.topics[0]
-        if self.consumer_id in self._members(topic):
+        if self.consumer_id in self._members(topic, queues[topic]):
             raise ConsumerIdInUse(self.group, self.consumer_id, self.registry)
 
     def view(self) -> GroupView:
@@ -188,7 +188,7 @@ class RocketMembership:
         """Return the member list of each broker of a topic that answers; raise if none does."""
         found: list[Collection[str]] = []
         failure: MetaqError | None = None
-        for address in self._readable_at(topic):
+        for address in self._readable_at(topic, self._queues[topic]):
             try:
                 found.append(self._requests.members(address))
             except MetaqError as error:
@@ -197,20 +197,20 @@ class RocketMembership:
             raise failure or _NotListed(self.consumer_id, topic)
         return found
 
-    def _members(self, topic: str) -> Collection[str]:
+    def _members(self, topic: str, queues: Sequence[Partition]) -> Collection[str]:
         """Ask a broker of a topic for the members of the group."""
         failure: MetaqError | None = None
-        for address in self._readable_at(topic):
+        for address in self._readable_at(topic, queues):
             try:
                 return self._requests.members(address)
             except MetaqError as error:
                 failure = error
         raise failure or _NotListed(self.consumer_id, topic)
 
-    def _readable_at(self, topic: str) -> list[Address]:
+    def _readable_at(self, topic: str, queues: Sequence[Partition]) -> list[Address]:
         """Return the read addresses of a topic's brokers that accepted the last heartbeat; of all if none did."""
         addresses = []
-        for name in dict.fromkeys(queue.broker_name for queue in self._queues[topic]):
+        for name in dict.fromkeys(queue.broker_name for queue in queues):
             with suppress(BrokerAway):
                 addresses.append(self._directory.read_address(name, topic=topic))
         reached = self._heartbeats.reached
@@ -232,7 +232,7 @@ class RocketMembership:
         if self._settings.broadcast:
             return set(partitions)
         topics = {where.topic for where in partitions}
-        listed = {topic for topic in topics if self.consumer_id in self._members(topic)}
+        listed = {topic for topic in topics if self.consumer_id in self._members(topic, self._queues[topic])}
         if listed != topics:
             self._heartbeats.soon()
         return {where for where in partitions if where.topic in listed}

@@ -138,8 +138,8 @@ class RocketCore(ConsumerCore[RocketDelivery]):
         self._membership.link_ended(address)
 
     def _set_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Continue at the offsets that an administrator has set, in queues of this consumer, and forget what it knows of
-        others: it may get them later.
+        """Continue at the offsets that an administrator has set, in queues of this consumer; forget the positions in
+        others, which it may get later.
         """
         with self.state.lock:
             mine = offsets.keys() & self.state.partitions.keys()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,6 +67,26 @@ def divide(members: list[Member], queues: list[Partition]) -> list[str]:
 
     wait_until(divided, f"{queues} are divided")
     return found
+
+
+@pytest.mark.slow
+def test_a_frozen_broker_does_not_make_a_consumer_its_own_double(
+    pair: BrokerPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is asked for the members, the thread of heartbeats has time to reach the other broker."""
+    monkeypatch.setattr("metaq.client.rocketmq.groups.rocketmq_group.ID_WAIT_S", 0.5)
+    with RocketMQ(pair.name_server) as mq:
+        expected = send(mq, "before", QUEUES[2:])
+        frozen = pair.process_id(NAMES[0])
+        os.kill(frozen, signal.SIGSTOP)
+        with mq.consumer("g", ["orders"], consumer_id="mine") as consumer:
+            found: list[str] = []
+            try:
+                while len(found) < len(expected):
+                    found += [one.data.decode() for one in consumer.fetch(timeout=1)]
+            finally:
+                os.kill(frozen, signal.SIGCONT)
+    assert sorted(found) == expected
 
 
 def test_a_broker_that_is_killed_and_comes_back(
