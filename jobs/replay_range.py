@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from job_failures import exit_on_failure
-from job_report import JobReport, append
+from job_report import JobReport
+from named_copies import copy_once
 from partition_targets import (
     PartitionTargets,
     assign_partitions,
@@ -124,6 +125,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
     """Replay, and print the name of the replay."""
     assigned, name = settle_targets(arguments), replay_name(arguments)
     messages = spark.read.format("metaq").options(**read_options(arguments)).load()
+    done = f"{name}: topic {arguments.topic} has no partitions; nothing was written"
     if assigned:
         options: dict[str, Any] = {
             "brokers": arguments.to_brokers or arguments.brokers,
@@ -131,12 +133,14 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
             **exactly_once({arguments.topic: assigned}, name),
         }
         with JobReport("replay_range") as report:
-            report.write(
+            done = copy_once(
+                report,
                 messages,
                 lambda rows: transform(rows, arguments.topic, assigned, arguments.replaced_attributes),
-                lambda rows: append(rows, options),
+                options,
+                compared=arguments.name is not None,  # an end such as latest moves, and a derived name contains it
             )
-    print(f"{name}: the messages are in topic {arguments.to_topic} once; the same replay again writes nothing")
+    print(done)
 
 
 def addresses(brokers: str) -> list[Address]:

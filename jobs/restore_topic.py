@@ -21,7 +21,8 @@ from typing import Any
 from archive_manifests import ArchiveError, Manifest, check_chain, where_of
 from archive_topics import ARCHIVE_SCHEMA, read_manifests
 from job_failures import exit_on_failure
-from job_report import JobReport, append
+from job_report import JobReport
+from named_copies import copy_once
 from numbered_files import NumberedFiles, spark_path
 from partition_targets import PartitionTargets, assign_partitions, exactly_once, whole_attribute
 from pyspark.sql import DataFrame, SparkSession
@@ -99,12 +100,13 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
         **exactly_once({arguments.topic: assigned}, name),
     }
     with JobReport("restore_topic") as report:
-        report.write(
+        done = copy_once(
+            report,
             archived,
             lambda rows: transform(rows, arguments.topic, assigned, arguments.replaced_attributes),
-            lambda rows: append(rows, options),
+            options,
         )
-    print(f"{name}: the messages are in topic {arguments.to_topic} once; the same restore again writes nothing")
+    print(done)
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:

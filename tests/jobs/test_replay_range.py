@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from fix_broker import StartBroker
+from fix_broker import RunningBroker, StartBroker
 from plain_client import put_all, stored
 from pyspark.sql import SparkSession
 from replay_range import dry_run, parse_arguments, read_options, replay_name, run
@@ -66,6 +66,30 @@ def test_wrong_arguments_are_named(arguments: list[str], said: str, capsys: pyte
     with pytest.raises(SystemExit):
         parse_arguments(arguments)
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.spark
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_replay_whose_range_has_grown_was_written_before(
+    spark: SparkSession, dev_broker: RunningBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_all(dev_broker.address, "orders", 0, [Message(b"first")])
+    latest = [*BASE, "--brokers", str(dev_broker.address), "--to-offsets", "latest"]
+    derived, named = parse_arguments(latest), parse_arguments([*latest, "--name", "mine"])
+    for replay in (derived, named):
+        run(spark, replay)
+        assert f"{replay_name(replay)}: the messages are in topic again once" in capsys.readouterr().out
+    run(spark, named)
+    put_all(dev_broker.address, "orders", 0, [Message(b"second")])
+    run(spark, derived)
+    printed = capsys.readouterr()
+    for replay in (derived, named):
+        assert f"{replay_name(replay)} was written before, with 1 rows for topic again; nothing was" in printed.out
+    assert "replay_range: done: 0 rows in, 0 rows out, " in printed.err
+    with pytest.raises(ValueError, match=r"mine was written before, with 1 rows .* To write them, choose another"):
+        run(spark, named)
+    assert stored(dev_broker.address, "again") == {0: [Message(b"first")] * 2}
 
 
 @pytest.mark.spark

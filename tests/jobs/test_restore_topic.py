@@ -44,7 +44,9 @@ def test_an_archive_that_has_grown_is_another_restore() -> None:
 @pytest.mark.spark
 @pytest.mark.process
 @pytest.mark.slow
-def test_restore(spark: SparkSession, start_broker: StartBroker, tmp_path: Path) -> None:
+def test_restore(
+    spark: SparkSession, start_broker: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     home = start_broker("dev", tmp_path / "home", "--port", "0", "--partitions", "3").address
     away = start_broker("dev", tmp_path / "away", "--port", "0", "--partitions", "2").address
     folder = str(tmp_path / "archive")
@@ -66,6 +68,7 @@ def test_restore(spark: SparkSession, start_broker: StartBroker, tmp_path: Path)
     restore = parse_arguments([*base, "--brokers", str(away)])
     run(spark, restore)
     run(spark, restore)
+    assert "was written before, with 124 rows for topic restored; nothing was written now" in capsys.readouterr().out
     assert stored(away, "restored") == {0: sent[0], 1: sent[2]}
 
     put_all(home, "orders", 1, odd)
