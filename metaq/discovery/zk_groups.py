@@ -132,7 +132,9 @@ class ZooKeeperMembership:
         return self._layout.owner(self.group, TopicPartition(topic, Partition(0, 0))).rpartition("/")[0]
 
     def view(self) -> GroupView:
-        """Return the members and the readable partitions; ``on_change`` is called at the next change."""
+        """Return the members and the readable partitions; ``on_change`` is called at the next change. A consumer whose
+        node is missing is not registered any more.
+        """
         client = self._connected_client
         ids = self._layout.consumer_ids(self.group)
         parents = [f"{self._layout.topics_sub}/{topic}" for topic in self._topics]
@@ -141,6 +143,11 @@ class ZooKeeperMembership:
         members = {
             name: node.text.split(",") for name, node in zip(consumers or (), nodes, strict=True) if node is not None
         }
+        if not any(
+            name == self.consumer_id and node is not None and node.owner == client.session_id
+            for name, node in zip(consumers or (), nodes, strict=True)
+        ):
+            self._registered_by = None  # somebody has deleted this consumer's node
         partitions = {
             topic: self._partitions(parent, names or ())
             for topic, parent, names in zip(self._topics, parents, registrants, strict=True)

@@ -260,6 +260,22 @@ def test_after_a_lost_session_a_consumer_goes_on_without_repeats(mq: MetaQ, zook
         assert [one.data for one in reader.seen[100:]] == [b"later"]
 
 
+@pytest.mark.parametrize("deleted", ["/consumers/g/ids/g_1", "/consumers"])
+def test_a_consumer_whose_nodes_are_deleted_joins_again(mq: MetaQ, zookeeper: ZooKeeperRoot, deleted: str) -> None:
+    with ExitStack() as stack:
+        reader = Reader(stack, mq, consumer_id="1", save_s=0.1)
+        wait_until(lambda: len(reader.seen) == 100, "all came")
+        zookeeper.client.delete(zookeeper.root + deleted, recursive=True)
+        wait_until(lambda: zookeeper.text("/consumers/g/ids/g_1") == "test", "it is a member again")
+        wait_until(lambda: zookeeper.text("/consumers/g/owners/test/3-3") == "g_1", "it owns all again")
+        where = mq.producer().send("test", b"later").partition
+        wait_until(lambda: len(reader.seen) > 100, "it goes on")
+        end = mq.cluster.lag("g", ["test"])[where.index].end
+        saved = f"/consumers/g/offsets/test/{where}"
+        wait_until(lambda: (zookeeper.text(saved) or "").endswith(f"-{end}"), "its position is saved")
+        assert [one.data for one in reader.seen[100:]] == [b"later"]
+
+
 def test_what_somebody_else_read_meanwhile_is_not_read_again(mq: MetaQ, zookeeper: ZooKeeperRoot) -> None:
     with mq.consumer("g", ["test"], consumer_id="1", auto_ack=False, **FAST | {"save_s": 1000}) as consumer:
         wait_until(lambda: len(consumer.assignment) == 4, "it has all")
