@@ -158,12 +158,18 @@ class ParkedStore(ABC, Generic[M]):
             with closing(sqlite3.connect(self._path, timeout=10.0)) as database, database:
                 database.execute("PRAGMA synchronous=FULL")
                 database.execute(self.schema)
-                there = {row[1] for row in database.execute(f"PRAGMA table_info({self.table})")}
-                for name in set(self.columns) - there:  # the file is of an older version
-                    database.execute(f"ALTER TABLE {self.table} ADD COLUMN {name} TEXT")
+                for name in self._missing(database):  # the file is of an older version
+                    try:
+                        database.execute(f"ALTER TABLE {self.table} ADD COLUMN {name} TEXT")
+                    except sqlite3.OperationalError:
+                        if name in self._missing(database):  # no other program has just added it
+                            raise
                 yield database
         except (sqlite3.Error, OSError) as error:
             raise StoreFailed(f"parked messages in {self._path}", str(error)) from error
+
+    def _missing(self, database: sqlite3.Connection) -> set[str]:
+        return set(self.columns) - {row[1] for row in database.execute(f"PRAGMA table_info({self.table})")}
 
     @staticmethod
     def _integer(value: object) -> int:

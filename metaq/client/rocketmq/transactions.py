@@ -276,13 +276,15 @@ class RocketTransaction:
     ) -> None:
         if self._state != "open":
             return
-        if kind is None:
-            self.commit()
-        elif issubclass(kind, Exception):
-            with suppress(MetaqError, ValueError):  # the broker asks; the first error is raised
-                self.rollback()
-        if self._state == "open":  # also if the producer is closed
-            self.leave()
+        try:
+            if kind is None:
+                self.commit()
+            elif issubclass(kind, Exception):
+                with suppress(MetaqError, ValueError):  # the broker asks; the first error is raised
+                    self.rollback()
+        finally:
+            if self._state == "open":  # also if the producer is closed
+                self.leave()
 
     def _require_open(self) -> None:
         if self._state != "open":

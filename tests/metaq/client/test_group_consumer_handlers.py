@@ -189,6 +189,30 @@ def test_a_parked_message_keeps_its_properties_also_in_an_older_file(tmp_path: P
     assert [one.message for one in taken if one is not None] == messages
 
 
+def test_two_programs_may_find_an_older_file_of_parked_messages(tmp_path: Path) -> None:
+    path, failures = tmp_path / "parked.sqlite", list[StoreFailed]()
+    message = Received(offset=1, message_id=1, topic="t", partition=Partition(0, 0), end=9, attribute=None, data=b"x")
+    ParkedMessages(path, "g").park(message, "failed")
+
+    def park() -> None:
+        try:
+            ParkedMessages(path, "h").park(message, "failed")
+        except StoreFailed as failure:
+            failures.append(failure)
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("ALTER TABLE parked DROP COLUMN properties")
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("ALTER TABLE parked ADD COLUMN properties TEXT")
+        thread = threading.Thread(target=park)
+        thread.start()
+        thread.join(1.0)  # it has seen the older table, and waits
+        other.execute("COMMIT")
+    thread.join()
+    assert failures == []
+    assert [one.message for one in ParkedMessages(path, "h")] == [message]
+
+
 def test_rejected_messages_go_to_a_topic_or_a_function_or_nowhere(setting: Setting) -> None:
     setting.producer.send("orders", "bad", attribute="kind", partition=Partition(0, 0))
     given: list[object] = []

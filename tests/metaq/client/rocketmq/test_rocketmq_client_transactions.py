@@ -142,6 +142,15 @@ def test_the_first_error_is_raised_though_the_producer_is_closed(
         transaction.leave()
 
 
+def test_a_block_that_ends_after_its_producer_leaves_the_transaction_open(mq: RocketMQ, topic: str) -> None:
+    producer = mq.transactional_producer("g-" + topic, never)
+    transaction = producer.transaction(ask_after=60)
+    with pytest.raises(ValueError, match="the producer is closed"), transaction:
+        transaction.send(topic, "x")
+        producer.close()
+    assert transaction.state == "left open"
+
+
 def test_ctrl_c_leaves_it_to_the_check(mq: RocketMQ, topic: str) -> None:
     check = Checks("commit")
     with mq.transactional_producer("g-" + topic, check, heartbeat_s=QUICK) as producer:
