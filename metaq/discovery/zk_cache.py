@@ -74,7 +74,8 @@ class TreeCache:
             if broker.master == address and broker.slaves:
                 if address not in self._avoided:
                     _LOG.warning("broker %s does not answer; its slave is read", address)
-                self._avoided[address] = self._clock.monotonic() + AVOID_S
+                until_s = self._clock.monotonic() + AVOID_S
+                self._avoided = {**self._avoided, address: until_s}  # a new one: other threads may iterate over it
                 return True
         return False
 

@@ -145,8 +145,8 @@ def test_the_first_error_is_raised_though_the_producer_is_closed(
 def test_a_block_that_ends_after_its_producer_leaves_the_transaction_open(mq: RocketMQ, topic: str) -> None:
     producer = mq.transactional_producer("g-" + topic, never)
     transaction = producer.transaction(ask_after=60)
+    transaction.send(topic, "x")
     with pytest.raises(ValueError, match="the producer is closed"), transaction:
-        transaction.send(topic, "x")
         producer.close()
     assert transaction.state == "left open"
 
