@@ -22,6 +22,7 @@ import metaq
 from metaq.errors import MetaqError
 from metaq.formats.message_id import IdWorker
 from metaq.model import Address
+from metaq_broker.background import begin_work, stop_work
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.maintenance import PartitionMaintenance
@@ -274,7 +275,7 @@ class Broker:
         self._open_rocketmq()
         if self.rocketmq is not None:
             await self.rocketmq.start(self._tls)
-        self._moving = asyncio.get_running_loop().create_task(self._join_zookeeper(), name="join ZooKeeper")
+        self._moving = begin_work(self._join_zookeeper(), "join ZooKeeper")
 
     def _give_way(self, reason: str) -> None:
         """End all sessions without an answer, and have the broker opened again: another member may be elected."""
@@ -507,10 +508,7 @@ class Broker:
                 await self._registration.unregister()
 
     async def _stop_moving(self) -> None:
-        if self._moving is not None:
-            self._moving.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._moving
+        await stop_work(self._moving)
 
     async def _claim_id(self) -> None:
         zookeeper = self.config.zookeeper
@@ -601,7 +599,7 @@ class Broker:
         """Continue as a master, whatever is configured; also in ZooKeeper and for RocketMQ's clients."""
         self._apply(dataclasses.replace(self.config, role=None))
         if self._registration is None:  # the slave of a pair was not registered at all
-            self._moving = asyncio.get_running_loop().create_task(self._join_zookeeper(), name="join ZooKeeper")
+            self._moving = begin_work(self._join_zookeeper(), "join ZooKeeper")
         if self.rocketmq is not None:
             try:
                 await self.rocketmq.promote(self._tls)
@@ -615,7 +613,7 @@ class Broker:
             self.rocketmq.fence(STOP_PATIENCE_S)
         if self._registration is not None:
             leave = self._registration.unregister()
-            self._moving = asyncio.get_running_loop().create_task(leave, name="leave ZooKeeper")
+            self._moving = begin_work(leave, "leave ZooKeeper")
 
     async def _join_zookeeper(self) -> None:
         """Register this broker as the master, whatever its section says; try until that succeeds."""

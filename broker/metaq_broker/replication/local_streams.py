@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from metaq_broker.background import begin_work
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.maintenance import MaintenanceRefused
 from metaq_broker.log.partitions.folders import parse_folder_name
@@ -385,7 +386,7 @@ class LocalStreams:
         """A leader's partition was deleted by an operator."""
         name = f"{topic}-{index}"
         if self._epochs.pop(name, None) is not None:  # or the next start would miss it
-            self._recording = asyncio.get_running_loop().create_task(self._record_quietly())
+            self._recording = begin_work(self._record_quietly(), "epochs of a deleted stream")
         if self._leader is not None and name in self._reported:
             self._reported.discard(name)
             self._leader.stream_removed(name)

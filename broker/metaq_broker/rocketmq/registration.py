@@ -36,6 +36,7 @@ from metaq.protocols.remoting.codes import VERSION, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.routes import RegisterBroker, UnregisterBroker
+from metaq_broker.background import begin_work
 from metaq_broker.rocketmq.name_server_link import NameServerLink
 from metaq_broker.rocketmq.nameserver.routes import BrokerRegistration, RouteTable
 
@@ -107,8 +108,8 @@ class NameServerRegistration:
         self._register_here()
         self._loop = asyncio.get_running_loop()
         name = "registration with name servers"
-        self._tasks = [self._loop.create_task(each.run(), name=name) for each in self._links.values()]
-        self._tasks.append(self._loop.create_task(self._stay_registered_here(), name=name))
+        self._tasks = [begin_work(each.run(), name) for each in self._links.values()]
+        self._tasks.append(begin_work(self._stay_registered_here(), name))
 
     def register_again(self) -> None:
         """Register everything: another broker of this name, which has given way, may have been registered meanwhile."""

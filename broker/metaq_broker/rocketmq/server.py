@@ -18,6 +18,7 @@ from metaq.model import Address
 from metaq.protocols.remoting.announcement import MetaQBroker
 from metaq.protocols.remoting.bodies.registration import TopicConfigBody
 from metaq.protocols.remoting.channel import ChannelLimits
+from metaq_broker.background import begin_work
 from metaq_broker.log.engine.topics import Topics
 from metaq_broker.log.retention.policy import RetentionPolicy
 from metaq_broker.log.state.state_mark import StateMark
@@ -287,7 +288,7 @@ class BrokerServer:
             raise not_listening(self.address.host, self.address.port, error) from error
         self._schedule_scan()
         follow = self._store_host.follow(self.store.move_to)
-        self._following = asyncio.get_running_loop().create_task(follow, name="address of the broker's name")
+        self._following = begin_work(follow, "address of the broker's name")
 
     def register_again(self) -> None:
         """Register with name servers: a broker of this name that has given way may have been registered there."""

@@ -19,6 +19,7 @@ from metaq.protocols.text.decode import LINE_BYTES_MAX, NEED_DATA, ReplyDecoder
 from metaq.protocols.text.encode import encode
 from metaq.protocols.text.extensions import extensions_of
 from metaq.statuses import OK
+from metaq_broker.background import begin_work
 from metaq_broker.replication.peer import PeerLost, PeerRefused
 
 REPLY_BYTES_MAX: Final = 64 << 20
@@ -43,7 +44,7 @@ class BrokerLink:
         self._lost: PeerLost | None = None
         self.gone = asyncio.Event()
         """Set when the connection is lost."""
-        self._receiving = asyncio.get_running_loop().create_task(self._receive())
+        self._receiving = begin_work(self._receive(), "answers of another broker")
 
     @classmethod
     async def open(cls, address: Address, timeout_s: float) -> BrokerLink:

@@ -19,6 +19,7 @@ from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 from metaq.protocols.text.encode import encode, encode_member_line
 from metaq.protocols.text.extensions import EXT_PAIR
 from metaq.statuses import OK
+from metaq_broker.background import begin_work
 from metaq_broker.replication.driver.links import LinkTimes, OnLost, OnMessage
 from metaq_broker.replication.peer import PeerLost, PeerRefused
 from metaq_broker.text.link import BrokerLink, connect, reason_of
@@ -50,9 +51,8 @@ class PairLink:
         self._decoder = ReplyDecoder()
         self._opaque = 0
         self._is_lost = False
-        loop = asyncio.get_running_loop()
-        self._heard_s = loop.time()
-        self._tasks = [loop.create_task(self._receive()), loop.create_task(self._ping())]
+        self._heard_s = asyncio.get_running_loop().time()
+        self._tasks = [begin_work(self._receive(), "pair: answers"), begin_work(self._ping(), "pair: pings")]
 
     @classmethod
     async def open(

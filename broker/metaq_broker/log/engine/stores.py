@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from metaq.errors import MetaqError
+from metaq_broker.background import begin_work, stop_work
 from metaq_broker.clock import Clock
 from metaq_broker.log.files.errors import is_out_of_files
 from metaq_broker.log.files.files import Files
@@ -215,13 +215,10 @@ class EndsRecorder:
 
     def start(self) -> None:
         """Record the durable ends regularly until ``stop``."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="durable ends")
+        self._task = begin_work(self._run(), "durable ends")
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await stop_work(self._task)
 
     async def _run(self) -> None:
         clock, pause_s = asyncio.get_running_loop().time, self._interval_s

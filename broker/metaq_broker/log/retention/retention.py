@@ -30,6 +30,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from metaq.errors import MetaqError
+from metaq_broker.background import begin_work
 from metaq_broker.clock import Clock
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.partitions.partition_log import PartitionLog
@@ -337,7 +338,7 @@ class Retention:
 
     def start(self) -> None:
         """Remove unfinished archives after a crash, then do what is due, until ``stop``."""
-        self._task = asyncio.get_running_loop().create_task(self._keep_time(), name="retention")
+        self._task = begin_work(self._keep_time(), "retention")
 
     async def stop(self) -> None:
         """Interrupt a run, leaving every segment complete, and start no more."""

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from metaq.model import Address
+from metaq_broker.background import begin_work, stop_work
 from metaq_broker.operate.config.http import HttpConfig
 
 _LOG: Final = logging.getLogger(__name__)
@@ -52,14 +53,11 @@ class ConsoleProcess:
 
     def start(self) -> None:
         """Start the process, and start it again whenever it ends."""
-        self._keeping = asyncio.get_running_loop().create_task(self._keep(), name="HTTP access")
+        self._keeping = begin_work(self._keep(), "HTTP access")
 
     async def stop(self) -> None:
         """Stop the process: it finishes requests for ``STOP_S`` at most."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._keeping
+        await stop_work(self._keeping)
         process, self._process = self._process, None
         if process is None or process.returncode is not None:
             return

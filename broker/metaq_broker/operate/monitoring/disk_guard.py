@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from metaq_broker.background import begin_work, stop_work
 from metaq_broker.clock import Clock
 from metaq_broker.log.files.files import DiskSpace, Files
 
@@ -117,14 +118,11 @@ class DiskGuard:
     def start(self) -> None:
         """Check regularly until ``stop``. (Call ``check`` once before the first put.)"""
         if self._limits.free_bytes_min != 0:
-            self._task = asyncio.get_running_loop().create_task(self._keep_looking(), name="disk guard")
+            self._task = begin_work(self._keep_looking(), "disk guard")
 
     async def stop(self) -> None:
         """Stop checking; the states of folders stay."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await stop_work(self._task)
 
     def guard(self, paths: Iterable[str]) -> None:
         """Guard exactly these folders from now on; folders that were guarded already keep their state."""

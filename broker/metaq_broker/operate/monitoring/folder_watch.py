@@ -25,6 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from metaq_broker.background import begin_work, stop_work
 from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.files.files import FileHandle, Files
 from metaq_broker.log.partitions.partition_log import PartitionLog
@@ -86,13 +87,10 @@ class FolderWatch:
 
     def start(self) -> None:
         """Check regularly until ``stop``."""
-        self._task = asyncio.get_running_loop().create_task(self._keep_looking(), name="presence of files")
+        self._task = begin_work(self._keep_looking(), "presence of files")
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await stop_work(self._task)
 
     async def _keep_looking(self) -> None:
         while True:

@@ -30,6 +30,7 @@ from typing import Final, TypeVar
 
 from metaq.discovery.zk_client import Node, SessionState, ZooKeeperClient
 from metaq.errors import MetaqError, ZooKeeperAway, ZooKeeperChanged, ZooKeeperRefused
+from metaq_broker.background import begin_work, stop_work
 from metaq_broker.operate.config.sections import ZooKeeperConfig
 from metaq_broker.operate.registration.own_session import OwnSession
 from metaq_broker.operate.registration.tree import BrokerTree
@@ -200,7 +201,7 @@ class Registration:
     async def publish(self) -> None:
         """Register the topics, and keep everything registered from now on, through losses of the connection."""
         await self._match()
-        self._task = self._loop.create_task(self._keep(), name="ZooKeeper registration")
+        self._task = begin_work(self._keep(), "ZooKeeper registration")
 
     def refresh(self) -> None:
         """Register again: topics or the configuration have changed."""
@@ -208,10 +209,7 @@ class Registration:
 
     async def unregister(self) -> None:
         """Delete the nodes, and give clients ``zk.zkSyncTimeMs`` to notice while they are still served."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await stop_work(self._task)
         claimed, self._claimed = self._claimed, False
         self._stand(RegistrationState.WITHDRAWN)
         if not claimed or not self._connected.is_set():

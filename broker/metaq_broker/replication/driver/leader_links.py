@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from metaq.model import Address
+from metaq_broker.background import begin_work
 from metaq_broker.log.streams.stream import PairStreams, StreamRefused
 from metaq_broker.operate.config.replication import PairConfig
 from metaq_broker.replication.driver.links import LinkTimes, OpenLink, OutgoingLink
@@ -88,7 +89,7 @@ class LeaderLinks:
 
     def start(self) -> None:
         """Connect to the other member from now on, whenever there is no connection."""
-        self._task = asyncio.get_running_loop().create_task(self._stay_connected(), name="pair: connection")
+        self._task = begin_work(self._stay_connected(), "pair: connection")
 
     def close(self) -> None:
         if self._task is not None:

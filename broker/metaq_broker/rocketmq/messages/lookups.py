@@ -25,6 +25,7 @@ from metaq.formats.rocketmq.records import Record, encode_record, read_records
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.pulls import QueryMessage, QueryMessageResponse
+from metaq_broker.background import begin_work
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.key_index.coverage import Partition
@@ -77,7 +78,7 @@ class LookupRequests:
     def start(self) -> None:
         """Index new messages from now on, and read missing ones."""
         self._index.watch_from_now()
-        self._reading = asyncio.get_running_loop().create_task(self._look_after())
+        self._reading = begin_work(self._look_after(), "index of keys")
 
     async def stop(self) -> None:
         """Write the entries in memory. Look-ups in progress are not answered."""

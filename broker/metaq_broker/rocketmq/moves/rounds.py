@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
+from metaq_broker.background import begin_work
 from metaq_broker.rocketmq.moves.mover import Mover
 
 _LOG: Final = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ class Rounds:
 
     def start(self) -> None:
         """Recover the moves before the restart, then begin."""
-        self._recovering = asyncio.get_running_loop().create_task(self._recover())
+        self._recovering = begin_work(self._recover(), "moves before the restart")
 
     def stop(self) -> None:
         self._stopped = True

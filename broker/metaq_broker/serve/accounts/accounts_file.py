@@ -8,12 +8,12 @@ example for lack of file descriptors, it is tried again at every check.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from pathlib import Path
 from typing import Final
 
 from metaq.errors import MetaqError
+from metaq_broker.background import begin_work, stop_work
 from metaq_broker.log.files.files import Files
 from metaq_broker.serve.accounts.account_list import AccountList, AccountsInvalid, parse_accounts
 from metaq_broker.serve.accounts.simple_yaml import YamlRefused
@@ -61,13 +61,10 @@ class AccountsFile:
     def start(self) -> None:
         """Check for changes until ``stop``, unless that is running already."""
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._follow(), name="accounts file")
+            self._task = begin_work(self._follow(), "accounts file")
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await stop_work(self._task)
 
     def look(self) -> AccountList | None:
         """Return the accounts of a file that has changed and is not being written any more (blocking; any thread).
