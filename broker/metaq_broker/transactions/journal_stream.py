@@ -160,8 +160,10 @@ class JournalStream:
             self._copy.drop_before(start)
 
     async def create(self, origin: StreamOrigin, time_ms: int) -> None:
-        """Begin an empty copy, in place of what is there: of a journal without records."""
+        """Begin an empty copy; records that are there, of an unknown incarnation, are moved to ``lost+found``."""
         await self.settled()
+        if self._copy.has_records:
+            await self.set_aside(time_ms)
         self._copy.begin(origin.incarnation, origin.start)
         self._copy.loss = None
 

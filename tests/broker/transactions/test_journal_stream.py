@@ -337,6 +337,25 @@ async def test_a_foreign_journal_is_put_aside(tmp_path: Path) -> None:
     await one.close()
 
 
+@in_loop
+async def test_a_journal_whose_incarnation_cannot_be_read_is_put_aside(tmp_path: Path) -> None:
+    one, other = PairDisk(tmp_path / "a"), PairDisk(tmp_path / "b")
+    await prepared(await elected(one, 1), X1, [b"one"])
+    await follow(one, other)
+    await other.close()
+    old = journal_file(other).read_bytes()
+    (other.data / "transactions" / "incarnation").write_bytes(b"damaged")
+    again = PairDisk(tmp_path / "b")
+    assert "cannot be read" in str(again.journal.loss)
+    await follow(one, again)
+    [kept] = lost_found.kept(again.files, again.data)
+    assert (kept.path / journal_file(again).name).read_bytes() == old
+    assert journal_file(again).read_bytes() == journal_file(one).read_bytes()
+    assert again.journal.loss is None
+    await again.close()
+    await one.close()
+
+
 def journal_file(disk: PairDisk) -> Path:
     return disk.data / "transactions" / f"{0:020d}.journal"
 
