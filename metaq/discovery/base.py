@@ -73,9 +73,10 @@ class Directory(Protocol):
         """
 
     def available_now(
-        self, topics: Iterable[str] | None = None
+        self, topics: Iterable[str] | None = None, among: Collection[int | str] | None = None
     ) -> tuple[Mapping[TopicPartition, PartitionState], dict[Address, MetaqError]]:
         """Like ``available``, for the brokers that answer without retries.
 
-        The second value has the errors of the others.
+        The second value has the errors of the others. With ``among``, brokers with other ids are asked only if their
+        ids must be asked for, too.
         """

@@ -29,7 +29,9 @@ class FixedDirectory(SurveyedDirectory):
         self._named = list(dict.fromkeys(addresses))
         pool.members.name(self._named)
 
-    def _addresses(self, topics: Collection[str] | None = None) -> Sequence[Address]:
+    def _addresses(
+        self, topics: Collection[str] | None = None, among: Collection[int | str] | None = None
+    ) -> Sequence[Address]:
         return self._named
 
     def addresses(self) -> Collection[Address]:

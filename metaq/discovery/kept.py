@@ -132,9 +132,9 @@ class KeptDirectory(Directory):
         return states
 
     def available_now(
-        self, topics: Iterable[str] | None = None
+        self, topics: Iterable[str] | None = None, among: Collection[int | str] | None = None
     ) -> tuple[Mapping[TopicPartition, PartitionState], dict[Address, MetaqError]]:
-        return self._directory.available_now(topics)
+        return self._directory.available_now(topics, among)
 
     def _places_of(self, topics: Collection[str]) -> _Places:
         """Return the partitions of topics, each with its broker."""

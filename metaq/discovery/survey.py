@@ -50,8 +50,12 @@ class SurveyedDirectory(Directory):
         self._last_available = _Joined((), None, frozenset(), {})
 
     @abstractmethod
-    def _addresses(self, topics: Collection[str] | None = None) -> Sequence[Address]:
-        """Return one address to read from of each broker that may have some of ``topics`` (``None``: of all)."""
+    def _addresses(
+        self, topics: Collection[str] | None = None, among: Collection[int | str] | None = None
+    ) -> Sequence[Address]:
+        """Return one address to read from of each broker that may have some of ``topics`` (``None``: of all), without
+        brokers that are known not to be ``among`` these ids.
+        """
 
     def _hidden(self) -> Hidden:
         """Return the topics that are not offered to readers."""
@@ -98,12 +102,12 @@ class SurveyedDirectory(Directory):
         return self._available(self._survey_by(_stats_item, wanted), wanted)
 
     def available_now(
-        self, topics: Iterable[str] | None = None
+        self, topics: Iterable[str] | None = None, among: Collection[int | str] | None = None
     ) -> tuple[Mapping[TopicPartition, PartitionState], dict[Address, MetaqError]]:
         answers: list[SurveyAnswers] = []
         away: dict[Address, MetaqError] = {}
         wanted = None if topics is None else set(topics)
-        for address in self._addresses(wanted):
+        for address in self._addresses(wanted, among):
             try:
                 answer = self._ask_or_slave(address)
                 if all(answer.address != other.address for other in answers):

@@ -127,9 +127,15 @@ class ZooKeeperDirectory(SurveyedDirectory):
             counts[broker.info.broker_id] = broker.read("config", parse_settings).partition_count(topic)
         return {Partition(id_, index): masters[id_] for id_, count in sorted(counts.items()) for index in range(count)}
 
-    def _addresses(self, topics: Collection[str] | None = None) -> Sequence[Address]:
+    def _addresses(
+        self, topics: Collection[str] | None = None, among: Collection[int | str] | None = None
+    ) -> Sequence[Address]:
         known = self._registered()
-        return [address for id_, address in self.brokers().items() if id_ not in known or known[id_].may_have(topics)]
+        return [
+            address
+            for id_, address in self.brokers().items()
+            if (among is None or id_ in among) and (id_ not in known or known[id_].may_have(topics))
+        ]
 
     def _hidden(self) -> Hidden:
         return self._cache.hidden()

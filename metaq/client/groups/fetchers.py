@@ -11,6 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
+from math import inf
 from typing import Any, Final, Generic
 
 from metaq.backends.metaq.polls import PartitionRequest, Polled, poll_all
@@ -21,7 +22,7 @@ from metaq.client.groups.owned import O, OffsetJump, Owned, Q
 from metaq.client.groups.state import ConsumerState
 from metaq.discovery.base import Directory
 from metaq.errors import BrokerError, MetaqError
-from metaq.model import TopicPartition
+from metaq.model import Address, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 
 REQUESTS_MAX: Final = 64
@@ -126,7 +127,9 @@ class FetchThreads(ABC, Generic[Q, O]):
 
 
 class Fetchers(FetchThreads[PartitionRequest, Polled]):
-    """The threads for MetaQ brokers. ``check`` returns the partitions of a broker whose incarnation has changed."""
+    """The threads for MetaQ brokers. ``check`` returns the partitions of a broker whose incarnation has changed; it is
+    called after each new connection, and every ``check_s`` seconds.
+    """
 
     def __init__(
         self,
@@ -135,20 +138,24 @@ class Fetchers(FetchThreads[PartitionRequest, Polled]):
         pool: SessionPool,
         group: str,
         check: Callable[[int | str], Collection[TopicPartition]],
+        check_s: float = inf,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         super().__init__(state, group, clock)
-        self._directory, self._pool, self._check = directory, pool, check
+        self._directory, self._pool, self._check, self._check_s = directory, pool, check, check_s
 
     def _fetch(self, broker: int | str) -> None:
         log = FetchLog(self._group, broker)
         with ExitStack() as stack:
             session: Session | None = None
+            check_at_s = -inf
             while asked := self._next(broker):
                 outcomes: Sequence[Polled | None]
                 try:
-                    if session is None:
-                        session = self._connect(broker, stack)
+                    if session is None or self._clock.monotonic() >= check_at_s:
+                        self._require_unchanged(broker)
+                        check_at_s = self._clock.monotonic() + self._check_s
+                    session = session or stack.enter_context(self._pool.lease(self._address(broker)))
                     answers = poll_all(session, [request for _, request in asked])
                     log.answered(answers)
                     outcomes = answers
@@ -161,7 +168,9 @@ class Fetchers(FetchThreads[PartitionRequest, Polled]):
                     session = None
                 log.jumped(self._state.fetched(asked, outcomes, self._clock.monotonic()))
 
-    def _connect(self, broker: int | str, stack: ExitStack) -> Session:
+    def _require_unchanged(self, broker: int | str) -> None:
         if changed := self._check(broker):
             raise PartitionsChanged(changed)
-        return stack.enter_context(self._pool.lease(self._directory.brokers()[int(broker)]))
+
+    def _address(self, broker: int | str) -> Address:
+        return self._directory.brokers()[int(broker)]

@@ -8,6 +8,7 @@ import re
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -144,7 +145,8 @@ class MetaqCore(ConsumerCore[Delivery]):
 
     def fetching(self) -> Fetchers:
         check, cluster = self.coordinator.check_incarnations, self.cluster
-        return Fetchers(self.state, cluster.directory, cluster.pool, self.group, check, self.clock)
+        check_s = inf if cluster.zookeeper is None else self.options.save_s
+        return Fetchers(self.state, cluster.directory, cluster.pool, self.group, check, check_s, self.clock)
 
     def _members(self, options: ConsumerOptions) -> tuple[Membership, OffsetStorage]:
         cluster = self.cluster

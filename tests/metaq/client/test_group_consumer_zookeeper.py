@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections import Counter
@@ -22,6 +23,9 @@ from metaq.errors import ConsumerIdInUse, PartitionLost
 from metaq.model import Partition, TopicPartition
 
 pytestmark = pytest.mark.process
+
+REQUEST_S = 25.0
+"""Less than a request to a broker that does not answer takes."""
 
 FAST: dict[str, Any] = {"session_s": SESSION_S, "poll_max_s": 0.1, "drain_s": 5.0}
 
@@ -152,6 +156,29 @@ def test_a_stopped_broker_keeps_nobody_from_reading_the_others(brokers: Brokers,
             )
             assert {one.partition.broker for one in seen} == {2}
             assert len(seen) == (1 if has_offsets else 5)
+
+
+def test_a_frozen_broker_delays_nothing_of_the_others(brokers: Brokers) -> None:
+    frozen = brokers.start("frozen", broker_id=1)
+    brokers.start("healthy", broker_id=2)
+    with MetaQ(f"zk://{brokers.zookeeper.option}") as mq, ExitStack() as stack:
+        for broker in (1, 2):
+            mq.producer().send("test", "before", partition=Partition(broker, 0))
+        reader = Reader(stack, mq, save_s=0.1)
+        wait_until(lambda: len(reader.seen) == 2, "all came")
+        frozen.process.send_signal(signal.SIGSTOP)
+        stack.callback(frozen.process.send_signal, signal.SIGCONT)
+        saved: set[str | None] = set()
+        for number in range(10):  # whatever the consumer does when the broker stops, it does it again meanwhile
+            mq.producer().send("test", b"%d" % number, partition=Partition(2, 0))
+            wait_until(lambda count=number + 3: len(reader.seen) == count, "it comes", REQUEST_S)  # type: ignore[misc]
+            before = len(saved)
+
+            def is_saved(before: int = before) -> bool:
+                saved.add(brokers.zookeeper.text("/consumers/g/offsets/test/2-0"))
+                return len(saved) > before
+
+            wait_until(is_saved, "its position is saved", REQUEST_S)
 
 
 def test_the_offsets_of_a_java_consumer_are_read_and_go_on(mq: MetaQ, zookeeper: ZooKeeperRoot) -> None:

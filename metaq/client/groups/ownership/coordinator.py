@@ -159,10 +159,6 @@ class MemberCoordinator:
             self._note_change()
         return changed
 
-    def _compare(self) -> None:
-        if self._lose_changed(set(self._claimed)):
-            self._note_change()
-
     def _lose_changed(self, places: Collection[TopicPartition]) -> set[TopicPartition]:
         """Deliver and settle no more messages of the ``places`` whose incarnation has changed; return these."""
         partitions = self._state.partitions
@@ -229,8 +225,6 @@ class MemberCoordinator:
             if self._schedule.begin_division():
                 self._try("divide", self._divide)
             if self._schedule.begin_saving():
-                if self._membership.refresh_s is None:  # no division is due, which would compare them
-                    self._try("compare", self._compare)
                 self._save_suspended()
                 self._try("save", self.save)
         else:
@@ -311,7 +305,7 @@ class MemberCoordinator:
         claimed = self._membership.claim(wanted)
         self._state.suspend(set(self._state.partitions) - claimed)
         self._claimed = claimed
-        self._lose_changed(claimed)
+        self._lose_changed(self._in_question(claimed))
         failed = self._take_over(claimed)
         if not failed and claimed == wanted:
             self._schedule.divided(self._membership.refresh_s)
@@ -320,6 +314,13 @@ class MemberCoordinator:
                 "group %s: %d partitions are still owned by another consumer", self._membership.group, len(missing)
             )
         return failed
+
+    def _in_question(self, claimed: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Return the partitions whose incarnation is compared with a division."""
+        if self._incarnations is None or self._incarnations.with_divisions:
+            return claimed
+        partitions = self._state.partitions
+        return [where for where in claimed if where in partitions and partitions[where].doubted]
 
     def _save_suspended(self) -> None:
         """Save the positions of suspended partitions, where no other consumer has saved one since, if possible."""

@@ -11,8 +11,9 @@ an *incarnation* of each partition, created with the partition; a storage that s
 
 While a consumer runs, incarnations are compared after each new connection to a broker, with each division, and before a
 damaged message is an error: the old offset may be in the middle of a message. With a registry, which reports when to
-divide, they are compared with each save, too, and no storage has them: a topic that was made again while no consumer of
-the group had it is noticed by its last consumed message only.
+divide, the threads that fetch compare them every ``save_s`` instead of the divisions, each those of its broker, and no
+storage has them: a topic that was made again while no consumer of the group had it is noticed by its last consumed
+message only.
 
 Source: docs/client-internals.md, "How positions are kept".
 """
@@ -23,7 +24,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from metaq.client.groups.ownership.last_consumed import LastConsumed
 from metaq.client.offsets import IncarnationStorage, OffsetStorage
@@ -42,10 +43,14 @@ _MADE_AGAIN: Final = "the topic was created again, or another broker is at this 
 class IncarnationCheck:
     """What both checks below have: the incarnations of the partitions that a consumer of ``group`` reads.
 
+    ``with_divisions``: whether they are compared with each division, for all brokers at once.
+
     ``begin``: where the group begins in a partition without an offset; for one that was made again while it was read,
     with the time when this consumer began, ``began_ms``. ``known``: the incarnation of each partition that was read,
     ``None`` if none was reported.
     """
+
+    with_divisions: ClassVar[bool]
 
     directory: Directory
     storage: OffsetStorage
@@ -72,6 +77,8 @@ class IncarnationCheck:
 @dataclass(eq=False)
 class Incarnations(IncarnationCheck):
     """The check without a registry. Thread-safe."""
+
+    with_divisions = True
 
     _unsaved: set[TopicPartition] = field(default_factory=set, init=False)
 
@@ -142,8 +149,11 @@ class Incarnations(IncarnationCheck):
 @dataclass(eq=False)
 class StoredOffsets(IncarnationCheck):
     """The check with a registry, which identifies brokers: incarnations are compared while a consumer reads a
-    partition; at its beginning, only the last consumed message is looked for. Thread-safe.
+    partition; at its beginning, only the last consumed message is looked for. Asks only brokers of the partitions in
+    question: another one may be silent. Thread-safe.
     """
+
+    with_divisions = False
 
     _made_again: set[TopicPartition] = field(default_factory=set, init=False)
 
@@ -153,7 +163,7 @@ class StoredOffsets(IncarnationCheck):
         """Skip a partition that ends before its offset: it may be read from a slave that is behind; and one whose
         broker does not answer.
         """
-        now = self.directory.available_now(self.topics)[0] if fresh else {}
+        now = self._now(fresh)
         with self.lock:
             made_again = self._made_again & set(fresh)
         offsets: dict[TopicPartition, GroupOffset] = {}
@@ -175,7 +185,7 @@ class StoredOffsets(IncarnationCheck):
         """Return the ``places`` whose incarnation has changed since they were read; a place that no broker reports has
         not changed: its broker may be away. Raises as ``checked``.
         """
-        now, _ = self.directory.available_now(self.topics)
+        now = self._now(places)
         with self.lock:
             changed: set[TopicPartition] = set()
             for where in places:
@@ -186,6 +196,10 @@ class StoredOffsets(IncarnationCheck):
                         self.known[where] = reported  # it had no message before
             self._made_again |= changed
         return changed
+
+    def _now(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, PartitionState]:
+        brokers = {where.partition.broker for where in places}
+        return self.directory.available_now(self.topics, brokers)[0] if places else {}
 
 
 def resumed(
