@@ -292,7 +292,10 @@ def test_a_consumer_whose_nodes_are_deleted_joins_again(mq: MetaQ, zookeeper: Zo
     with ExitStack() as stack:
         reader = Reader(stack, mq, consumer_id="1", save_s=0.1)
         wait_until(lambda: len(reader.seen) == 100, "all came")
-        zookeeper.client.delete(zookeeper.root + deleted, recursive=True)
+        at_once = zookeeper.client.transaction()  # else the consumer is a member again before the last one is deleted
+        for node in reversed(zookeeper.dump(deleted)):
+            at_once.delete(zookeeper.root + node.path)
+        assert all(outcome is True for outcome in at_once.commit())
         wait_until(lambda: zookeeper.text("/consumers/g/ids/g_1") == "test", "it is a member again")
         wait_until(lambda: zookeeper.text("/consumers/g/owners/test/3-3") == "g_1", "it owns all again")
         where = mq.producer().send("test", b"later").partition
