@@ -97,6 +97,7 @@ class NameServerDirectory:
         self._make_locks()
         names = ", ".join(map(str, servers))
         self._cache = RefreshedCache(f"name server {names}", "metaq-name-server", _NOT_NOW, self._clock)
+        self._is_old = False
         self._current = 0
         self._brokers: dict[str, dict[int, Address]] = {}
         self._masters: dict[Address, str] = {}
@@ -111,8 +112,8 @@ class NameServerDirectory:
     def _make_locks(self) -> None:
         """Make the locks; also in a child process, where no thread has them."""
         notify_after_fork(self._make_locks)
-        self._lock = threading.RLock()  # guards the cache; may be held during a fetch, which may invalidate it
-        self._brokers_lock = threading.Lock()  # also taken by a fetch
+        self._lock = threading.RLock()  # guards the cache; may be held during a fetch
+        self._brokers_lock = threading.Lock()  # also taken by a fetch, but never held during one
 
     @property
     def namespace(self) -> str | None:
@@ -166,7 +167,7 @@ class NameServerDirectory:
             self._require_present(broker_name)
             raise BrokerAway(broker_name, "the address", list(map(str, self._servers)))
         now_s = self._clock.monotonic()
-        with self._lock:
+        with self._brokers_lock:
             avoided = {address for address, until_s in self._avoided.items() if now_s < until_s}
         return min(known.items(), key=lambda one: (one[1] in avoided, one[0] != broker_id, one[0]))[1]
 
@@ -261,13 +262,13 @@ class NameServerDirectory:
         return name is not None and self.has_moved(name, address)
 
     def avoid(self, address: Address) -> None:
-        with self._lock:
+        with self._brokers_lock:
             self._avoided[address] = self._clock.monotonic() + AVOID_S
         self.invalidate()
 
     def invalidate(self) -> None:
-        with self._lock:
-            self._cache.invalidate()
+        """Have every answer asked for again at the next call. Returns at once, also while a name server is asked."""
+        self._is_old = True
 
     def _is_of_users(self, topic: str) -> bool:
         return not (is_system_name(topic) or is_derived_topic(topic) or topic in self._own_topics())
@@ -284,6 +285,9 @@ class NameServerDirectory:
 
     def _get(self, key: Hashable, fetch: Callable[[], _T]) -> _T:
         with self._lock:
+            if self._is_old:
+                self._is_old = False
+                self._cache.invalidate()
             return self._cache.get(key, fetch)
 
     def _addresses(self, broker_name: str, topic: str | None) -> dict[int, Address]:
@@ -349,7 +353,8 @@ class NameServerDirectory:
         """Return the first answer, beginning with the name server that answered last.
 
         One of several that is silent gets ``LOOK_S`` before the next one is asked, and twice as long each time that no
-        one answers; in the end, the rest of the time of a request.
+        one answers; in the end, the rest of the time of a request. If others answer that they do not know, it is not
+        waited for again.
 
         Raises:
             NameServersAway: None of them answers.
@@ -373,7 +378,7 @@ class NameServerDirectory:
                 self._current = position
                 if answer is not None:
                     return answer
-            if not any(isinstance(failure, DeadlineExceeded) for failure in failures):
+            if len(failures) < len(order) or not any(isinstance(one, DeadlineExceeded) for one in failures):
                 break
         if len(failures) == len(order):
             raise NameServersAway([str(self._servers[position]) for position in order], list(map(_reason, failures)))

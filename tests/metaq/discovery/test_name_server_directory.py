@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 from fix_broker import wait_until
@@ -154,6 +154,34 @@ def test_a_silent_name_server_does_not_take_the_time_of_a_request(cluster: Scrip
         began_s = time.monotonic()
         assert NameServerDirectory(servers, pool).queues("orders") == [A0, A1]
         assert time.monotonic() - began_s < 10
+
+
+def test_an_unknown_topic_does_not_wait_for_a_silent_name_server(cluster: ScriptedCluster) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, closing(SessionPool(Timeouts(20.0, 20.0))) as pool:
+        answers = cluster.name_servers[0]
+        directory = NameServerDirectory([answers, Address("127.0.0.1", silent.getsockname()[1])], pool)
+        began_s = time.monotonic()
+        with pytest.raises(TopicNotFound) as unknown:
+            directory.queues("nowhere")
+        assert time.monotonic() - began_s < 10
+        assert str(unknown.value).count(str(answers)) == 1
+
+
+def test_a_silent_broker_is_noted_while_a_name_server_is_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, closing(SessionPool(Timeouts(20.0, 20.0))) as pool:
+        directory = NameServerDirectory([Address("127.0.0.1", silent.getsockname()[1])], pool)
+
+        def ask() -> None:
+            with suppress(NameServersAway):
+                directory.queues("orders")
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        connection, _ = silent.accept()
+        directory.avoid(Address("127.0.0.1", 10911))
+        assert asking.is_alive()
+        connection.close()
+        asking.join()
 
 
 def test_what_was_known_stands_while_all_are_away(
