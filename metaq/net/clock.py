@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 
@@ -17,10 +19,17 @@ class Clock(Protocol):
         """Pause for ``seconds``."""
 
 
-class SystemClock:
-    """The machine's clock."""
+_BOOTTIME: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
 
-    monotonic = staticmethod(time.monotonic)
+
+class SystemClock:
+    """The machine's clock. Where the system counts it (Linux), the time for which the machine sleeps passes, too: what
+    was proven until some moment is not proven any more when the machine wakes up.
+    """
+
+    monotonic: Callable[[], float] = staticmethod(
+        time.monotonic if _BOOTTIME is None else partial(time.clock_gettime, _BOOTTIME)
+    )
     sleep = staticmethod(time.sleep)
 
 
