@@ -258,6 +258,8 @@ class SyncMaster:
                 partition_sender = await self._sender(self._peer, log, job)
                 await partition_sender.send_missing(job)
         except Exception as error:  # a defect, too: what waits for this gets the error
+            if self._commit.pending(log) is not job:
+                return  # the partition was deleted meanwhile
             self._in_sync = False
             if not self._broken.done():
                 self._broken.set_exception(error)

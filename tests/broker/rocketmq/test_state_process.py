@@ -14,6 +14,7 @@ from fix_broker import DEADLINE_S, RunningBroker, StartBroker, run_broker_comman
 from request_replay import Asker
 from text_protocol import placed, put
 
+from metaq.client.rocketmq.client import RocketMQ
 from metaq.errors import MetaqError
 from metaq.protocols.remoting.acl import Credentials
 from metaq.protocols.remoting.bodies.registration import TopicConfigs
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.process
 
 WORKERS = 3
 ROUNDS = 4
+MESSAGES = 20_000
 
 
 @pytest.fixture
@@ -37,12 +39,21 @@ def started(start_broker: StartBroker, data: Path) -> RunningBroker:
     return start_broker("dev", data, "--port", "0", "--rocketmq-port", "0")
 
 
+def fill(broker: RunningBroker, queues: int, count: int) -> None:
+    """Store so many messages in each queue of T: offsets of groups behind the end of a queue are corrected."""
+    with Asker(broker.rocketmq_address) as asker:
+        asker.create_topic("T", queues)
+    with RocketMQ(str(broker.rocketmq_address)) as mq:
+        for queue in mq.cluster.topics()["T"]:
+            mq.producer().send_many("T", [b"x"] * count, partition=queue)
+
+
 # ---- kills
 
 
 @dataclass
 class Worker:
-    """Commits growing offsets of one queue and makes topics, until the broker is gone."""
+    """Commits growing offsets of one queue and makes topics, until the broker is gone or there are no more messages."""
 
     number: int
     asked_for: int = 0
@@ -51,7 +62,7 @@ class Worker:
 
     def run(self, asker: Asker) -> None:
         try:
-            while True:
+            while self.asked_for < MESSAGES:
                 self.asked_for += 1
                 asker.commit("T", "g", self.number, self.asked_for)
                 self.answered = self.asked_for
@@ -66,8 +77,10 @@ class Worker:
 @pytest.mark.slow
 def test_what_was_answered_survives_kills(start_broker: StartBroker, tmp_path: Path) -> None:
     workers = [Worker(number) for number in range(WORKERS)]
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
         broker = started(start_broker, tmp_path)
+        if number == 0:
+            fill(broker, WORKERS, MESSAGES)
         address = broker.rocketmq_address
         askers = [Asker(address) for _ in workers]
         check_kept(askers[0], workers)
@@ -105,7 +118,7 @@ def test_a_oneway_commit_survives_a_kill_when_it_is_in_the_file(
 ) -> None:
     broker = started(start_broker, tmp_path)
     asker = asked.enter_context(Asker(broker.rocketmq_address))
-    asker.create_topic("T")
+    fill(broker, 1, 7)
     state = tmp_path / "rocketmq-state"
     size = state.stat().st_size
     asker.commit("T", "g", 0, 7, oneway=True)
@@ -129,6 +142,7 @@ def test_while_the_disk_takes_nothing_nothing_is_said_to_be_kept(
 ) -> None:
     broker = started(start_broker, tmp_path)
     asker = asked.enter_context(Asker(broker.rocketmq_address))
+    fill(broker, 1, 2)
     asker.commit("T", "g", 0, 1)
     limit_file_size(broker, 10)
     header = UpdateConsumerOffset(consumer_group="g", topic="T", queue_id=0, commit_offset=2)
@@ -151,6 +165,7 @@ def test_a_damaged_file_is_refused_and_what_can_be_read_is_saved(
 ) -> None:
     broker = started(start_broker, tmp_path)
     asker = asked.enter_context(Asker(broker.rocketmq_address))
+    fill(broker, 3, 42)
     for queue in range(3):
         asker.commit("T", "g", queue, 40 + queue)
     assert broker.stop() == 0

@@ -56,7 +56,7 @@ SYNC_ONLY = {
     *(("MetaQ", name) for name in ("checkup", "cluster_kept", "relay")),  # of the command metaq and of the HTTP access
     *(("ClusterView", name) for name in ("members", "replication", "reader", "addresses", "left_out")),  # the same
     *(("RocketMQ", name) for name in ("checkup", "lookup", "topics", "name_servers")),
-    *(("Producer", name) for name in ("put", "accepts", "knows", "xa", "prepare")),  # for the classes above it
+    *(("Producer", name) for name in ("put", "accepts", "knows", "renew", "xa", "prepare")),  # for the classes above it
 }
 
 
