@@ -74,7 +74,7 @@ class PreparedRecord(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """The transaction is committed. ``order`` is its place among the commits; ``None``: that of this record."""
+    """The transaction is committed. ``order`` is its place among the commits; ``None``: the place of this record."""
 
     serial: int
     chunks: int

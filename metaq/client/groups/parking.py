@@ -81,7 +81,7 @@ class ParkedStore(ABC, Generic[M]):
         return int(count)
 
     def __iter__(self) -> Iterator[Parked[M]]:
-        """Yield the messages in the order in which they were parked, without those that are parked meanwhile."""
+        """Yield the messages in the order in which they were parked, but none that is parked meanwhile."""
         with self._opened() as database:
             highest = f"SELECT coalesce(max(number), 0) FROM {self.table} WHERE group_id = ?"
             (end,) = database.execute(highest, (self._group,)).fetchone()

@@ -1,6 +1,6 @@
 """The control socket's file: ``control.sock`` in the data folder, for its owner alone.
 
-The kernel accepts at most 107 bytes as the path of a Unix socket, that of macOS 103. Longer data folders are reached
+Linux accepts at most 107 bytes as the path of a Unix socket, macOS 103. Longer data folders are reached
 through a descriptor of the folder, which has a short path in ``/proc``.
 """
 

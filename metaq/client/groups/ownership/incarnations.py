@@ -11,9 +11,9 @@ an *incarnation* of each partition, created with the partition; a storage that s
 
 While a consumer runs, incarnations are compared after each new connection to a broker, with each division, and before a
 damaged message is an error: the old offset may be in the middle of a message. With a registry, which reports when to
-divide, the threads that fetch compare them every ``save_s`` instead of the divisions, each those of its broker, and no
-storage has them: a topic that was made again while no consumer of the group had it is noticed by its last consumed
-message only.
+divide, the fetch threads compare them instead of the divisions, every ``save_s``, each for its broker. No storage keeps
+incarnations: a topic that was made again while no consumer of the group had it is noticed by its last consumed message
+only.
 
 Source: docs/client-internals.md, "How positions are kept".
 """
