@@ -73,7 +73,7 @@ def _run(options: argparse.Namespace, profile: CommandProfile) -> int:
             messages = _first_at(mq, options.topic, parse_time(options.at, "--at"), partitions)
         elif isinstance(mq, MetaQ):
             search = _search(mq, options, partitions)
-            messages = (message for message in search if partitions is None or message.partition in partitions)
+            messages = iter(search)
         else:
             messages = _looked_up(mq, options, partitions)
         progress = nullcontext() if search is None else line.progress(partial(_scanned, search), "read")
@@ -111,7 +111,7 @@ def _wanted(options: argparse.Namespace) -> str:
 
 def _search(mq: MetaQ, options: argparse.Namespace, partitions: list[Partition] | None) -> Search:
     if options.id is not None:
-        return mq.search_id(options.topic, _message_id(options.id), limit=options.scan)
+        return mq.search_id(options.topic, _message_id(options.id), partitions=partitions, limit=options.scan)
     return mq.search_key(
         options.topic,
         options.key,

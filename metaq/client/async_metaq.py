@@ -124,9 +124,11 @@ class AsyncMetaQ(AsyncClient[MetaQ]):
             self._blocking.browse(topic, partitions=partitions, start=start, end=end, require_brokers=require_brokers)
         )
 
-    def search_id(self, topic: str, message_id: int, *, limit: int = SCAN_MAX) -> AsyncSearch:
+    def search_id(
+        self, topic: str, message_id: int, *, partitions: Collection[Partition] | None = None, limit: int = SCAN_MAX
+    ) -> AsyncSearch:
         """Return a search for the message with an id, for ``async for``."""
-        return AsyncSearch(self._blocking.search_id(topic, message_id, limit=limit))
+        return AsyncSearch(self._blocking.search_id(topic, message_id, partitions=partitions, limit=limit))
 
     def search_key(
         self,

@@ -196,10 +196,12 @@ class MetaQ(BlockingClient):
             require_brokers=require_brokers,
         )  # fmt: skip
 
-    def search_id(self, topic: str, message_id: int, *, limit: int = SCAN_MAX) -> Search:
+    def search_id(
+        self, topic: str, message_id: int, *, partitions: Collection[Partition] | None = None, limit: int = SCAN_MAX
+    ) -> Search:
         """Return a search for the message with an id, which reads up to ``limit`` messages; see ``Search``."""
         self._require_open()
-        return by_id(self._seen, self._pool, topic, message_id, limit)
+        return by_id(self._seen, self._pool, topic, message_id, partitions=partitions, limit=limit)
 
     def search_key(
         self,

@@ -116,8 +116,16 @@ class Search:
                         yield frame
 
 
-def by_id(directory: Directory, pool: SessionPool, topic: str, message_id: int, limit: int = SCAN_MAX) -> Search:
-    """Return a search for the message with an id, in the partitions of the broker that gave the id.
+def by_id(
+    directory: Directory,
+    pool: SessionPool,
+    topic: str,
+    message_id: int,
+    *,
+    partitions: Collection[Partition] | None = None,
+    limit: int = SCAN_MAX,
+) -> Search:
+    """Return a search for the message with an id, in those ``partitions`` that are of the broker that gave the id.
 
     The scan begins at the id's time. An id of a Java broker has no time, so that search begins at the first message.
     """
@@ -127,7 +135,9 @@ def by_id(directory: Directory, pool: SessionPool, topic: str, message_id: int, 
         pool,
         topic,
         lambda frame: frame.message_id == message_id,
-        partitions=lambda partition: partition.broker == broker_id,
+        partitions=lambda partition: (
+            partition.broker == broker_id and (partitions is None or partition in partitions)
+        ),
         since_ms=timestamp_ms(message_id),
         needs_times=False,
         limit=limit,
