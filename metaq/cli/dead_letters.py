@@ -15,8 +15,9 @@ from metaq.cli.output import counted, json_value, note, print_rows, time_text
 
 if TYPE_CHECKING:
     from metaq.cli.profile import CommandProfile
-    from metaq.client.groups.parking import ParkedMessages
+    from metaq.client.groups.parking import Parked, ParkedMessages
     from metaq.client.metaq import MetaQ
+    from metaq.client.records import Received
     from metaq.client.rocketmq.client import RocketMQ
     from metaq.client.rocketmq.records import RocketReceived
 
@@ -66,7 +67,7 @@ def _parked(mq: MetaQ, options: argparse.Namespace) -> None:
             _resend_parked(mq, parked, numbers, options)
         case _:
             _require_choice(options)
-            gone = sum(parked.discard(one.number) for one in list(parked) if not numbers or one.number in numbers)
+            gone = sum(parked.discard(one.number) for one in list(_chosen(parked, numbers)))
             note(f"{counted(gone)} discarded")
 
 
@@ -76,6 +77,11 @@ def _number(text: str) -> int:
     return int(text)
 
 
+def _chosen(parked: ParkedMessages, numbers: frozenset[int]) -> Iterator[Parked[Received]]:
+    """Yield the parked messages with these numbers, all without numbers."""
+    return (one for one in parked if not numbers or one.number in numbers)
+
+
 def _require_choice(options: argparse.Namespace) -> None:
     if bool(options.numbers) == options.all:
         raise ValueError(f"dlq {options.action}: name numbers, or --all")
@@ -83,12 +89,11 @@ def _require_choice(options: argparse.Namespace) -> None:
 
 def _list_parked(parked: ParkedMessages, numbers: frozenset[int], options: argparse.Namespace) -> None:
     rows: list[dict[str, object]] = []
-    for one in parked:
-        if not numbers or one.number in numbers:
-            message = one.message
-            row: dict[str, object] = {"number": one.number, "topic": message.topic, "partition": str(message.partition)}
-            row |= {"offset": message.offset, "parked": time_text(one.parked_ms), "reason": one.reason}
-            rows.append(row | json_value(message.data) if options.json else row)
+    for one in _chosen(parked, numbers):
+        message = one.message
+        row: dict[str, object] = {"number": one.number, "topic": message.topic, "partition": str(message.partition)}
+        row |= {"offset": message.offset, "parked": time_text(one.parked_ms), "reason": one.reason}
+        rows.append(row | json_value(message.data) if options.json else row)
     print_rows(rows, _PARKED, as_json=options.json)
 
 
@@ -97,12 +102,11 @@ def _resend_parked(mq: MetaQ, parked: ParkedMessages, numbers: frozenset[int], o
 
     producer, count = mq.producer(), 0
     try:
-        for one in parked:
-            if not numbers or one.number in numbers:
-                message = one.message
-                producer.send_many(options.topic or message.topic, [Message(message.data, message.attribute)])
-                parked.discard(one.number)
-                count += 1
+        for one in _chosen(parked, numbers):
+            message = one.message
+            producer.send_many(options.topic or message.topic, [Message(message.data, message.attribute)])
+            parked.discard(one.number)
+            count += 1
     finally:
         note(f"{counted(count)} sent again")
 
