@@ -13,6 +13,8 @@ from typing import Any
 
 from pyarrow import fs
 
+from metaq_spark.checkpoint.folder import sync
+
 
 class NumberedFiles:
     """The documents of one folder, which need not exist yet."""
@@ -80,7 +82,7 @@ class NumberedFiles:
 
 def _rename_synced(draft: str, path: str) -> None:
     """Rename a local file, and write file and folder to the disk. Unlike a rename alone, a file is not replaced."""
-    _sync(draft)
+    sync(draft)
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -89,15 +91,7 @@ def _rename_synced(draft: str, path: str) -> None:
         os.rename(draft, path)
     else:
         os.unlink(draft)
-    _sync(os.path.dirname(path))
-
-
-def _sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync(os.path.dirname(path))
 
 
 def open_folder(folder: str) -> tuple[fs.FileSystem, str]:

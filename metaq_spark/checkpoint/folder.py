@@ -167,7 +167,7 @@ def add_batch(checkpoint: Checkpoint, batch: MicroBatch) -> Path:
         raise CheckpointFolderError(checkpoint.folder, f"{target.name} has just been planned: the query runs") from None
     finally:
         draft.unlink(missing_ok=True)
-    _sync(offsets)
+    sync(offsets)
     return target
 
 
@@ -177,7 +177,7 @@ def remove_planned(checkpoint: Checkpoint) -> None:
         offsets, name = checkpoint.folder / "offsets", str(checkpoint.planned.batch_id)
         (offsets / name).unlink()
         (offsets / f".{name}.crc").unlink(missing_ok=True)
-        _sync(offsets)
+        sync(offsets)
 
 
 def _as_the_others(file: Path, folder: Path) -> None:
@@ -230,8 +230,9 @@ def _last_change_s(folder: Path) -> float:
     return max(each.stat().st_mtime for name in ("offsets", "commits") for each in [folder / name] if each.exists())
 
 
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def sync(path: str | Path) -> None:
+    """Write a local file, or the names in a folder, to the disk. Raises ``OSError``."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
