@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import shutil
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from fix_broker import system_section
@@ -74,17 +76,10 @@ class Life:
         return {log.index: [bytes(frame.body) for frame in log.scan(log.start_offset)] for log in self.stores.logs()}
 
 
-@pytest.mark.parametrize("moves", [False, True], ids=["deleted", "moved"])
-def test_after_a_power_cut(moves: bool, tmp_path: Path) -> None:
-    async def first(files: Files, root: Path) -> None:
-        life = Life(files, root)
-        await life.commit_one()
-        if moves:
-            life.maintenance.close("orders", [0])
-            await life.maintenance.move("orders", [0], 1)
-        else:
-            await life.maintenance.delete("orders", [0], force=True)
-        life.commit.stop()
+def found_after_power_cuts(
+    tmp_path: Path, first: Callable[[Files, Path], Coroutine[Any, Any, None]]
+) -> Iterator[dict[int, list[bytes]]]:
+    """Yield what a second life finds after ``first`` and a power cut, for eight of them."""
 
     async def second(files: Files, root: Path) -> dict[int, list[bytes]]:
         life = Life(files, root)
@@ -97,7 +92,22 @@ def test_after_a_power_cut(moves: bool, tmp_path: Path) -> None:
         root.mkdir()
         files = FaultyFiles(root)
         asyncio.run(first(files, root))
-        found = asyncio.run(second(files.crash(Random(seed)), root))
+        yield asyncio.run(second(files.crash(Random(seed)), root))
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["deleted", "moved"])
+def test_after_a_power_cut(moves: bool, tmp_path: Path) -> None:
+    async def first(files: Files, root: Path) -> None:
+        life = Life(files, root)
+        await life.commit_one()
+        if moves:
+            life.maintenance.close("orders", [0])
+            await life.maintenance.move("orders", [0], 1)
+        else:
+            await life.maintenance.delete("orders", [0], force=True)
+        life.commit.stop()
+
+    for seed, found in enumerate(found_after_power_cuts(tmp_path, first)):
         assert found == ({1: [BODY]} if moves else {}), seed
 
 
@@ -138,18 +148,8 @@ def test_a_partition_that_begins_anew_gets_no_commit_of_the_old_one(tmp_path: Pa
         await life.commit.drain()
         life.commit.stop()
 
-    async def second(files: Files, root: Path) -> dict[int, list[bytes]]:
-        life = Life(files, root)
-        found = await life.contents()
-        life.commit.stop()
-        return found
-
-    for seed in range(8):
-        root = tmp_path / str(seed)
-        root.mkdir()
-        files = FaultyFiles(root)
-        asyncio.run(first(files, root))
-        assert asyncio.run(second(files.crash(Random(seed)), root)) == {0: [b"anew" * 50]}, seed
+    for seed, found in enumerate(found_after_power_cuts(tmp_path, first)):
+        assert found == {0: [b"anew" * 50]}, seed
 
 
 @in_loop

@@ -175,9 +175,8 @@ async def test_a_fence_refuses_whoever_waits(tmp_path: Path) -> None:
     await again.close()
 
 
-@in_loop
-async def test_a_commit_that_waits_for_its_partition_is_refused_by_a_fence(tmp_path: Path) -> None:
-    leader = PairDisk(tmp_path)
+async def commit_waiting_for_its_partition(leader: PairDisk) -> tuple[TransactionManager, list[Any]]:
+    """Commit a transaction whose journal is confirmed, and its message not; return the list for its answer, too."""
     transactions = await elected(leader, 1, alone=False)
     answers: list[Any] = []
     begun(transactions, local(1), [b"n"])
@@ -185,6 +184,13 @@ async def test_a_commit_that_waits_for_its_partition_is_refused_by_a_fence(tmp_p
     await until_true(lambda: leader.journal.durable_end == leader.journal.end)
     leader.journal.confirm(leader.journal.durable_end)
     await until_true(lambda: leader.streams.get("t-0") is not None and leader.stream("t-0").durable_end > 0)
+    return transactions, answers
+
+
+@in_loop
+async def test_a_commit_that_waits_for_its_partition_is_refused_by_a_fence(tmp_path: Path) -> None:
+    leader = PairDisk(tmp_path)
+    transactions, answers = await commit_waiting_for_its_partition(leader)
     transactions.fence("b leads")
     leader.streams.fence("b leads")
     assert [type(answer) for answer in answers] == [OutcomeUnknown]
@@ -196,13 +202,7 @@ async def test_a_stop_writes_an_unconfirmed_commit_only_once(tmp_path: Path, mon
     """What the set did not confirm is not readable: a later attempt would not find it, and append it again."""
     monkeypatch.setattr(stalled, "RETRY_S", 0.0)
     leader = PairDisk(tmp_path)
-    transactions = await elected(leader, 1, alone=False)
-    answers: list[Any] = []
-    begun(transactions, local(1), [b"n"])
-    transactions.commit(local(1), True, "A", answers.append)
-    await until_true(lambda: leader.journal.durable_end == leader.journal.end)
-    leader.journal.confirm(leader.journal.durable_end)
-    await until_true(lambda: leader.streams.get("t-0") is not None and leader.stream("t-0").durable_end > 0)
+    _, answers = await commit_waiting_for_its_partition(leader)
     end = leader.stream("t-0").end
     leader.streams.end("the broker is stopping")
     await asyncio.sleep(0.05)  # other parts of the broker stop; many attempts would fit
