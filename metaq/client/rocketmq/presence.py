@@ -54,10 +54,16 @@ class Presence:
             elif is_new or len(self._topics) > count:
                 self._heartbeats.soon()
 
-    def waits_for_replies(self, group: str) -> str:
-        """Announce a producer of ``group`` (full name) to all brokers; return the client id that replies name.
+    @property
+    def client_id(self) -> str:
+        """The id by which brokers know this program, and which requests carry for their replies."""
+        return self._groups.client_id
 
-        The first call waits for the brokers' answers: a broker that does not know the client cannot push a reply.
+    def waits_for_replies(self, group: str, broker_name: str) -> None:
+        """Announce a producer of ``group`` (full name) to all brokers before it sends a request to ``broker_name``.
+
+        A broker that does not know the client cannot push a reply. So the first call waits for the brokers' answers,
+        and a later one does if ``broker_name`` has not answered: it was listed only now, or its connection has ended.
 
         Raises:
             ValueError: The client is closed.
@@ -68,9 +74,8 @@ class Presence:
             is_first = self._groups.add(group) or not self._everywhere
             self._everywhere = True
             heartbeats = self._start() if self._heartbeats is None else self._heartbeats
-        if is_first:
+        if is_first or broker_name not in heartbeats.reached:
             heartbeats.now()
-        return self._groups.client_id
 
     def _start(self) -> Heartbeats:
         """Connect, and begin with heartbeats."""

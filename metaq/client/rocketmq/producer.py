@@ -244,8 +244,9 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         """Store a message, and wait for the reply of the consumer that gets it, for ``timeout`` seconds in all.
 
         The consumer sends the reply with ``reply``, or with Java's or Go's client. The first request of a program
-        announces it to all brokers before; that takes up to 3 seconds more if one does not answer. Raises as ``send``,
-        also if the broker does not acknowledge the message within ``timeout``.
+        announces it to all brokers before, and so does one to a broker that has not answered yet; that takes up to 10
+        seconds more if one does not answer. Raises as ``send``, also if the broker does not acknowledge the message
+        within ``timeout``.
 
         Raises:
             NoReply: No reply came in time. The message is stored.
@@ -269,11 +270,12 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         if not 0 < timeout <= REPLY_S_MAX:
             raise ValueError(f"timeout {timeout!r}: expected seconds above 0, at most {REPLY_S_MAX:g}")
         correlation_id = str(uuid4())
-        client_id = presence.waits_for_replies(with_namespace(self.group, self._sender.directory.namespace))
-        deadline_s = clock.monotonic() + timeout  # after the wait for brokers, of which one may hang
-        more = request_properties(correlation_id, client_id, round(timeout * 1000))
+        more = request_properties(correlation_id, presence.client_id, round(timeout * 1000))
         row = self._sender.row(topic, message, partition, key, more)
         row.alone = True  # 5.x adds CLUSTER, which the reply's topic is made of, to no message of a batch
+        group = with_namespace(self.group, self._sender.directory.namespace)
+        presence.waits_for_replies(group, row.queue.broker_name)
+        deadline_s = clock.monotonic() + timeout  # after the wait for brokers, of which one may hang
         future = presence.requests.add(correlation_id)
         try:
             self._sender.send(topic, [row], within_s=deadline_s - clock.monotonic())

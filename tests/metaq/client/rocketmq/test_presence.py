@@ -13,6 +13,7 @@ from rocketmq_clients import A0, B0, Setting
 from waiting import in_loop, until
 
 from metaq import AsyncRocketMQ
+from metaq.backends.rocketmq.errors import NoReply
 from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.model import Address
@@ -101,6 +102,19 @@ def test_brokers_that_refuse_or_are_away_cost_no_message(setting: Setting, caplo
     setting.cluster.stop_broker("broker-a", is_in_route=True)
     producer.send("orders", "y", partition=B0)
     assert "heartbeats" not in caplog.text
+
+
+def test_a_request_waits_for_its_broker_if_that_one_did_not_answer_at_the_first(setting: Setting) -> None:
+    """A broker that does not know the client refuses the reply, and a quick reply is before the next heartbeat."""
+    producer, there = setting.mq.producer(group="shop"), setting.cluster.broker("broker-b")
+    there.refuse(HeartBeat.CODE, ResponseCode.SYSTEM_BUSY, times=100)
+    with pytest.raises(NoReply):
+        producer.request("orders", "x", timeout=0.01, partition=A0)
+    there.obey()
+    there.requests.clear()
+    with pytest.raises(NoReply):
+        producer.request("orders", "y", timeout=0.01, partition=B0)
+    assert there.requests[0].code == HeartBeat.CODE
 
 
 @pytest.mark.process
