@@ -227,12 +227,11 @@ def test_a_damaged_spool_is_named(tmp_path: Path, damage: bytes | str, says: str
 
 
 def test_a_row_that_cannot_be_read_does_not_end_the_recovery(
-    alone: OrderedProducer, caplog: pytest.LogCaptureFixture
+    alone: OrderedProducer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = Refusing(alone)
     assert alone.send("t", "a") is None
-    database = alone._spool._database
-    assert database is not None
+    database = sqlite3.connect(tmp_path / "spool", timeout=60)  # its own: the producer's thread uses the spool's
     with database:
         database.execute("UPDATE waiting SET body = 5")
     broker.away = False
@@ -240,6 +239,7 @@ def test_a_row_that_cannot_be_read_does_not_end_the_recovery(
     assert "cannot be read" in caplog.text
     with database:
         database.execute("UPDATE waiting SET body = x'61'")
+    database.close()
     assert alone.recover(60)
     assert broker.taken == [b"a"]
 
