@@ -1,10 +1,57 @@
-"""Ports for servers of tests that keep them over restarts."""
+"""Ports for servers of tests that keep them over restarts.
+
+Each process takes its ports from a block of its own, which other processes of this user leave to it: a port that is
+free now stays free until its server starts, and while the server is down.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 import socket
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+FIRST: Final = 12_000
+BLOCK: Final = 200
+BLOCKS: Final = 100
+"""The ports from ``FIRST`` on are below the range of ports for outgoing connections."""
+
+
+class _OwnBlock:
+    """A block that this process has locked, and the place in it that is next. The lock ends with the process."""
+
+    def __init__(self) -> None:
+        self.process_id = os.getpid()
+        self._first, self._count = FIRST, BLOCK * BLOCKS  # without a lock: any of them
+        folder = Path(tempfile.gettempdir()) / f"metaq-test-ports-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        chance = random.SystemRandom()  # tests of one seed run beside one another
+        for number in chance.sample(range(BLOCKS), BLOCKS):
+            lock = os.open(folder / str(number), os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(lock)
+                continue
+            self._first, self._count = FIRST + number * BLOCK, BLOCK  # the file stays open
+            break
+        self._next = chance.randrange(self._count)
+
+    def runs(self, width: int) -> Iterator[range]:
+        """Yield runs of ``width`` ports of the block, each once, beginning after the last one that was yielded."""
+        for _ in range(self._count // width):
+            if self._next + width > self._count:
+                self._next = 0
+            first = self._first + self._next
+            self._next += width
+            yield range(first, first + width)
+
+
+_own: _OwnBlock | None = None
 
 
 def free_port(offsets: Sequence[int] = (0,)) -> int:
@@ -15,11 +62,13 @@ def free_port(offsets: Sequence[int] = (0,)) -> int:
     Raises:
         RuntimeError: None is free.
     """
-    chance = random.SystemRandom()  # tests of one seed run beside one another
-    for _ in range(1000):
-        port = chance.randrange(12_000, 32_000)
-        if all(_is_free(port + offset) for offset in offsets):
-            return port
+    global _own
+    if _own is None or _own.process_id != os.getpid():  # a forked child's is its parent's
+        _own = _OwnBlock()
+    lowest = min(offsets)
+    for run in _own.runs(max(offsets) - lowest + 1):
+        if all(_is_free(run[offset - lowest]) for offset in offsets):
+            return run[0] - lowest
     raise RuntimeError("no free ports")
 
 

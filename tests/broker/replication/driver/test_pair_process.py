@@ -53,7 +53,7 @@ def test_a_killed_master_loses_nothing_and_comes_back_as_the_slave(pair: PairPro
     with Load(pair.brokers) as load:
         for _ in range(3):
             load.wait_for_more()
-            master = pair.master
+            master = pair.wait_in_sync()  # else the slave may not lead
             slave = pair.other(master)
             master.kill()
             pair.wait_master(slave)
@@ -193,7 +193,7 @@ def test_prepared_branches_survive_an_election(pair: PairProcesses) -> None:
             branch.send("t", b"%d" % number)
             assert branch.prepare()
         mq.commit(branches[0].xid)
-        master = pair.master
+        master = pair.wait_in_sync()
         master.kill()
         pair.wait_master(pair.other(master))
         wait_until(lambda: stored(pair.brokers) == [0], "what was committed is there")

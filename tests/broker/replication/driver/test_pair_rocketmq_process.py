@@ -75,7 +75,7 @@ def committed(address: Address, topic: str, group: str) -> int:
 
 def lose_master(pair: RocketmqPair) -> PairProcess:
     """Kill the master; return the member that was elected in its place, and serves."""
-    master = pair.master
+    master = pair.wait_in_sync()  # else the other one may not lead
     other = pair.other(master)
     master.kill()
     pair.wait_master(other)
