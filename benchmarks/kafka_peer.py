@@ -13,7 +13,7 @@ are of all columns, to ``noop``; both check every message's or record batch's ch
 configures them, with ``acks=all`` for writes and no compression. Micro-batches go from topic to topic, 1,000 rows each;
 the figure is the median of ``triggerExecution`` in Spark's progress. The first hundred batches of a session take up to
 twice as long, whatever the source, until the JVM has compiled Spark's code. So each side runs ``WARM_QUERY_BATCHES``
-batches that do not count, and then they alternate. The phases of both are printed behind the figures.
+batches that do not count, and then they alternate. The phases of both are printed after the figures.
 
 Durability differs, so there are two figures for writes. Kafka acknowledges when a batch is in the page cache of its
 (here: only) replica and leaves the disk to the operating system; its peer is our broker in threshold mode, which

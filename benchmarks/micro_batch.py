@@ -6,7 +6,7 @@ Each figure is of a streaming query whose micro-batches all have the same number
 as they can: milliseconds of ``triggerExecution`` (planning, the batch itself, offset log and commit log) from Spark's
 own progress. The connector and its peer run alternately, in blocks of a few batches, after one block of each that does
 not count; a figure is the median of the medians of the blocks. The peer uses nothing of this project: ``trivial ->
-trivial`` makes its rows in Python and drops them there. The number behind ``metaq`` counts the topic's partitions.
+trivial`` makes its rows in Python and drops them there. The number after ``metaq`` counts the topic's partitions.
 
 How many requests a micro-batch of these queries sends to the broker, and how many round trips it waits for, is counted
 by a relay in front of the broker, in blocks of their own.

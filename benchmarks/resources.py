@@ -192,7 +192,7 @@ ABOUT_READ_MEMORY: Final = """\
 How much memory a task of a read takes, and that it does not grow with the bytes that it reads.
 
 Fills one partition of a real broker, then reads it in a process that does what a Python worker of Spark does for one
-task, batch by batch. The peak of its resident memory at the end stands beside that behind the first GiB, or behind the
+task, batch by batch. The peak of its resident memory at the end stands beside that after the first GiB, or after the
 first quarter if there is less than four GiB: the ratio should be close to 1 whatever is read.
 """
 

@@ -84,7 +84,7 @@ def archived_after(manifests: Sequence[Manifest]) -> dict[TopicPartition, Archiv
 def plan(
     available: Mapping[TopicPartition, PartitionState], archived: Mapping[TopicPartition, ArchivedUpTo]
 ) -> list[PlannedRange]:
-    """Return what to archive next and what is lost, by partition; a loss is before the range behind it.
+    """Return what to archive next and what is lost, by partition; a loss is before the range after it.
 
     Raises:
         ArchiveError: A partition ends before its archived end.
@@ -95,7 +95,7 @@ def plan(
 def _plan_one(where: TopicPartition, found: PartitionState, done: ArchivedUpTo | None) -> Iterator[PlannedRange]:
     start, end, incarnation = found.offsets.start, found.offsets.end, found.incarnation
     if done is not None and None not in (incarnation, done.incarnation) and incarnation != done.incarnation:
-        why = f"deleted and made anew; what came behind offset {done.end} of its former incarnation was not archived"
+        why = f"deleted and made anew; what came after offset {done.end} of its former incarnation was not archived"
         yield PlannedRange(where, incarnation, OffsetRange(start, start), why)
     elif done is not None and end < done.end:
         raise ArchiveError(
@@ -114,7 +114,7 @@ def _plan_one(where: TopicPartition, found: PartitionState, done: ArchivedUpTo |
 def last_archived(
     available: Mapping[TopicPartition, PartitionState], archived: Mapping[TopicPartition, ArchivedUpTo]
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """Return for each partition the message that was archived last: the offset behind it, and what identifies it."""
+    """Return for each partition the message that was archived last: the offset after it, and what identifies it."""
     return {
         where: (done.end, done.last)
         for where, done in archived.items()
@@ -255,7 +255,7 @@ def _break(done: ArchivedUpTo | None, entry: Mapping[str, Any], lost: bool) -> s
 
 
 def check_leftovers(numbers: Sequence[int], batches: Iterable[int]) -> Iterator[str]:
-    """Yield batches with files behind the last of the manifests (at least one) that no run can have left behind."""
+    """Yield batches with files after the last of the manifests (at least one) that no run can have left behind."""
     for batch in sorted(batch for batch in batches if batch > numbers[-1] + 1):
         yield f"batch {batch} has files, and the last manifest is {numbers[-1]}"
 

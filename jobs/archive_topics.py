@@ -290,7 +290,7 @@ def run(spark: SparkSession, arguments: argparse.Namespace) -> None:
 
 
 def size(text: str) -> int:
-    """A number of bytes of at least 1, alone or with a unit such as k or MB behind it, for argparse."""
+    """A number of bytes of at least 1, alone or with a unit such as k or MB after it, for argparse."""
     with suppress(ValueError):
         if (total := parse_size(text)) > 0:
             return total

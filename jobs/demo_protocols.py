@@ -53,7 +53,7 @@ class MetaqProtocol:
         """Do nothing: the broker accepts every topic."""
 
     def share_in(self, topic: str, lines: int, byte_count: int) -> float:
-        """A message is stored behind a header, which counts."""
+        """A message is stored after a header, which counts."""
         stored = sum(len(there) for there in self._directory.ends([topic]).values())
         expected = byte_count + HEADER_BYTES * lines
         return stored / expected if expected else 1.0

@@ -30,7 +30,7 @@ EVENTS = (
     (50, "sshd[{thread}]: Failed password for invalid user admin from {outsider}"),
     (12, "sshd[{thread}]: error: Received disconnect from {outsider}: 3: no more methods [preauth]"),
 )
-"""Frequency in a thousand lines, and the text behind the time; ``sshd`` lines have the time in syslog's form."""
+"""Frequency in a thousand lines, and the text after the time; ``sshd`` lines have the time in syslog's form."""
 
 DETAILS: dict[str, Callable[[random.Random], object]] = {
     "thread": lambda chance: chance.randint(13, 4999),

@@ -4,6 +4,8 @@
 
     MetaqError
     ├── ProtocolError          the peer (or the caller) violated the protocol
+    ├── WrongServer            another server is at the address, or one with or without TLS
+    ├── TlsRefused             this client or the server refuses a certificate
     ├── FieldError             a field of a RocketMQ command is missing or wrong
     ├── ConnectionFailed       no connection, or it was lost            (retryable)
     │   └── NotPairMaster      ... was given up: another member of the pair is its master
@@ -15,12 +17,14 @@
     ├── WindowFull             a message does not fit into a producer's window (retryable)
     ├── TransactionNotFound    no broker has the prepared branch
     ├── TopicNotFound          no broker knows the topic
-    │   └── MasterMissing      ... is registered at the moment: its broker may be starting, or elect (retryable)
+    │   └── MasterMissing      no master of its broker is registered: it may be starting, or being elected (retryable)
+    ├── TopicLookupTimeout     the brokers of a topic were not looked up in time (retryable)
     ├── MessageNotFound        a topic does not have the wanted message
     ├── BrokersMissing         a broker that a read requires is not found (retryable)
     ├── DirectoryConflict      two addresses report the same broker id
     ├── ZooKeeperAway          no connection to ZooKeeper, or no answer (retryable)
     ├── ZooKeeperRefused       ZooKeeper refuses a request, or its tree cannot be read
+    │   └── ZooKeeperChanged   another client deleted nodes during the operation
     ├── ConsumerIdInUse        another consumer of the group has the same id
     ├── PartitionLost          a message cannot be acknowledged any more: another consumer may own its partition
     ├── StoreFailed            a store of offsets or of parked messages cannot be read or written (retryable)

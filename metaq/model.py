@@ -117,7 +117,7 @@ class Partition(NamedTuple):
         """Parse a RocketMQ queue, ``"broker-a:3"``. The queue id follows the last colon.
 
         Raises:
-            ValueError: There is no broker name, or no decimal number behind the last colon.
+            ValueError: There is no broker name, or no decimal number after the last colon.
         """
         name, _, queue_id = text.rpartition(":")
         if not _BROKER_NAME.fullmatch(name) or not re.fullmatch(r"[0-9]+", queue_id):

@@ -225,9 +225,10 @@ class BatchConflict(ConnectorError):
             )
         return (
             "The checkpoint is older than what was written (a restored backup, or a power loss): restore the newest "
-            "one, or begin with a new checkpoint behind the rows that were written. If the query was changed in the "
-            "middle of a batch, run it once as it was. If its rows differ whenever it repeats a batch (rand(), a "
-            "lookup elsewhere), set the option repeatedBatch to accept: the rows that were written first count"
+            "one, or begin with a new checkpoint that starts after the rows that were written. If the query was "
+            "changed in the middle of a batch, run it once as it was. If its rows differ whenever it repeats a batch "
+            "(rand(), a lookup elsewhere), set the option repeatedBatch to accept: the rows that were written first "
+            "count"
         )
 
 
@@ -346,8 +347,8 @@ class FullRefreshRefused(ExactlyOnceError):
         super().__init__(
             f"a full refresh began this flow anew ({checkpoint}), so it would write again what it has written before; "
             "nothing was written. To go on where it was, delete this folder, which holds no finished batch; the next "
-            "run of the pipeline uses the one before it. To write everything again behind what is there, set the "
-            "sink's option fullRefresh to write. To refresh tables only, name them: --full-refresh TABLE"
+            "run of the pipeline uses the one before it. To write everything again, after the rows already there, set "
+            "the sink's option fullRefresh to write. To refresh tables only, name them: --full-refresh TABLE"
         )
         self.args = (checkpoint,)
 

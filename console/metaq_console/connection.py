@@ -1,6 +1,6 @@
 """A connection of a client, which does not wait for ever: neither for the rest of a request, nor for somebody to read.
 
-uvicorn closes a connection that is idle behind an answer, and no other. Without these limits, clients that connect and
+uvicorn closes a connection that is idle after an answer, and no other. Without these limits, clients that connect and
 send nothing, or read nothing, would use up ``CONNECTIONS_MAX`` before anybody has asked them for a token.
 """
 

@@ -91,7 +91,7 @@ def _of_partition(sent: Mapping[str, int], partition_key: str, messages: Iterabl
 
 
 def _order(output: Output) -> Iterator[Anomaly]:
-    """Yield first copies that are behind a later message of the same source."""
+    """Yield first copies that are after a later message of the same source."""
     for partition_key, messages in output.items():
         met: set[MessageKey] = set()
         highest: dict[str, int] = {}

@@ -154,7 +154,7 @@ class Grammar:
         return self._edge(str(self._random.choice((0, 0, 1, 1, -1, 2))))
 
     def _position(self) -> str:
-        """Return an offset at the start, within the partition, or far behind its end."""
+        """Return an offset at the start, within the partition, or far beyond its end."""
         return self._edge(str(self._random.choice((0, 0, 20, self._random.randint(0, 1 << 20), 1 << 50))))
 
     def _flag(self) -> str:

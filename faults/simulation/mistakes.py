@@ -167,7 +167,7 @@ MISTAKES: dict[str, Mistake] = {
         ((PairMember, "_hand_over_if_unfit", _keeps_the_lead),),
     ),
     "cut the other member at the damage": Mistake(
-        "what is behind a master's damage counts as not acknowledged", ((PairMember, "_written", _ends_at_its_damage),)
+        "what is after a master's damage counts as not acknowledged", ((PairMember, "_written", _ends_at_its_damage),)
     ),
 }  # fmt: skip
 

@@ -60,7 +60,7 @@ def _print_topics(profile: CommandProfile) -> int:
 
 
 def words_of(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[Words]:
-    """Yield what may stand behind the command itself, and behind each of its commands."""
+    """Yield what may stand after the command itself, and after each of its commands."""
     options, arguments, commands, repeats = [], [], {}, False
     nested: dict[str, argparse.ArgumentParser] = {}
     for action in parser._actions:

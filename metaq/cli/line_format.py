@@ -60,7 +60,7 @@ def line_parser(text: str, attribute: str | None) -> Callable[[bytes, int], Line
 
 
 def _pattern(text: str) -> bytes:
-    """The format as a regular expression. A field ends where the text behind it begins for the first time."""
+    """The format as a regular expression. A field ends where the text after it begins for the first time."""
     parts: list[bytes] = []
     seen = ""
     for match in TOKEN.finditer(text):

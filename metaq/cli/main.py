@@ -82,7 +82,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the arguments. Items of a list may stand before and behind options, which argparse does not support."""
+    """Parse the arguments. Items of a list may stand before and after options, which argparse does not support."""
     parser = whole_parser()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["help"]:
@@ -113,7 +113,7 @@ def _unknown_in_front(parser: argparse.ArgumentParser, given: Sequence[str]) -> 
         if not one.startswith("-") or one == "--":
             return None
         name, has_value, _ = one.partition("=")
-        if not one.startswith("--"):  # the value may stand behind the letter
+        if not one.startswith("--"):  # the value may stand after the letter
             name, has_value = one[:2], one[2:]
         action = known.get(name) or next((known[each] for each in known if each.startswith(name)), None)
         if action is None:

@@ -26,7 +26,7 @@ _FORMAT_DOC: Final = (
 )
 ESCAPES: Final = {"n": b"\n", "t": b"\t", "0": b"\0", "\\": b"\\"}
 TOKEN: Final = re.compile(r"%(.?)|\\(.?)|([^%\\]+)", re.DOTALL)
-"""A piece of a format: a letter behind ``%``, one behind a backslash, or text."""
+"""A piece of a format: a letter after ``%``, one after a backslash, or text."""
 
 Write = Callable[["Received | RocketReceived"], bytes]
 
@@ -59,7 +59,7 @@ def compile_format(text: str) -> Write:
     """Return a function that writes a message in the format ``text``, which ``--help`` describes.
 
     Raises:
-        ValueError: A letter behind ``%`` or a backslash is unknown.
+        ValueError: A letter after ``%`` or a backslash is unknown.
     """
     parts: list[bytes | Write] = []
     for match in TOKEN.finditer(text):

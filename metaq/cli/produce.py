@@ -33,7 +33,7 @@ _FORMAT_HELP: Final = (
 )
 _FORMAT_DOC: Final = (
     "what stands in a line: `%k` key, `%a` attribute, `%v` value, with text between them, such as `'%k:%a:%v'`; "
-    r"`%%`, `\t`, `\0`, `\\`. A field ends where the text behind it begins. A line of another form ends the command"
+    r"`%%`, `\t`, `\0`, `\\`. A field ends where the text after it begins. A line of another form ends the command"
 )
 _JSON_HELP: Final = "lines are JSON objects, as consume --json prints them; -v prints such, too"
 

@@ -270,7 +270,7 @@ class OrderedProducer(ClosedByBlock):
             except SendFailed:
                 if len(rows) == 1:
                     raise
-                count = len(rows) // 2  # the refused message may be behind others in the batch
+                count = len(rows) // 2  # the refused message may be after others in the batch
                 continue
             if not sent:
                 return

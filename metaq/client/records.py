@@ -87,7 +87,7 @@ class Origin:
     """Where a message was read from, and its fields beside the data. Messages of a partition share one if nothing
     differs.
 
-    ``end`` is ``None`` if the next frame begins right behind the data.
+    ``end`` is ``None`` if the next frame begins right after the data.
     """
 
     __slots__ = ("attribute", "end", "properties", "where")

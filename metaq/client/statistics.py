@@ -15,7 +15,7 @@ from metaq.errors import MetaqError, ProtocolError, TopicNotFound
 from metaq.model import Address
 
 RATES, TOPIC_RATES = "rates", "rates:"
-"""Items of ``stats`` for what was stored and sent in the last minute, the second with a topic or ``*`` behind it. Only
+"""Items of ``stats`` for what was stored and sent in the last minute, the second with a topic or ``*`` after it. Only
 the bundled broker has them.
 """
 

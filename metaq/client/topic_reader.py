@@ -48,7 +48,7 @@ class TopicReader:
         return self._border(partition, 0)
 
     def end(self, partition: Partition) -> int:
-        """Return the offset behind the last message; 0 if there is none yet."""
+        """Return the offset after the last message; 0 if there is none yet."""
         return self._border(partition, INT64_MAX)
 
     def stored(self, partition: Partition) -> OffsetRange:

@@ -63,7 +63,7 @@ def parse_offsets(text: str) -> PlannedOffsets:
     """Parse ``offsets/N``.
 
     Raises:
-        ValueError: It has an unknown form, or is damaged. The sentence goes on behind the name of the file.
+        ValueError: It has an unknown form, or is damaged. The sentence goes on after the name of the file.
     """
     form, metadata, *lines = _parts(text, OFFSETS_FORMS)
     about = _json(metadata)

@@ -84,7 +84,7 @@ class FrameHeader(NamedTuple):
 
 
 def header_at(data: Buffer, at: int = 0) -> FrameHeader:
-    """Return the header at a position that has ``HEADER_BYTES`` behind it."""
+    """Return the header at a position that has ``HEADER_BYTES`` after it."""
     return FrameHeader._make(_HEADER.unpack_from(data, at))
 
 
@@ -118,7 +118,7 @@ class Frame(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Offset of the byte behind this frame, where the next frame begins."""
+        """Offset of the byte after this frame, where the next frame begins."""
         return self.offset + HEADER_BYTES + len(self.body)
 
     @property
@@ -249,7 +249,7 @@ def walk(run: Buffer, base_offset: int = 0, *, verify: bool = True, where: str =
 
 
 class PassedFrames(NamedTuple):
-    """Frames that ``search`` stepped over: the offset behind them, how many there were, bytes of their bodies."""
+    """Frames that ``search`` stepped over: the offset after them, how many there were, bytes of their bodies."""
 
     end: int
     frames: int
@@ -266,7 +266,7 @@ def search(
     """Yield the whole frames of a run whose body may contain one of ``needles``, and what is between them, in order.
 
     A body may contain them if its bytes do, or if it is a RocketMQ message, whose bytes may be compressed. Checksums of
-    all frames are verified. Stops behind ``frames_max`` of them. Several times faster than ``walk``, where few match.
+    all frames are verified. Stops after ``frames_max`` of them. Several times faster than ``walk``, where few match.
     Arguments and errors: as ``walk``.
     """
     total, start, passed, passed_from = len(run), 0, 0, 0
@@ -356,7 +356,7 @@ def whole_tail(run: bytes) -> list[int]:
 def pass_whole(run: Buffer, start: int = 0, end: int | None = None, frames_max: int = INT64_MAX) -> tuple[int, int]:
     """Step over whole frames by their lengths; return where the next one begins, and how many there were.
 
-    Stops before a frame that ends behind ``end`` (``None``: the end of the run), after ``frames_max``, and before a
+    Stops before a frame that ends after ``end`` (``None``: the end of the run), after ``frames_max``, and before a
     negative length.
     """
     view = run if isinstance(run, bytes) else memoryview(run)

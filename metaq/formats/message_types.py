@@ -4,7 +4,7 @@ The type of a message is its attribute. A name of a type is letters, digits and 
 any other attribute, or with none, has no type and is never kept. All numbers are big-endian::
 
     at   size  field
-     0     8   int64  offset to continue at: behind the last frame that was scanned
+     0     8   int64  offset to continue at: after the last frame that was scanned
      8         for each matching frame, in order:
                8   int64  its own offset
                n   the whole frame
@@ -76,7 +76,7 @@ def type_of(flag: int, body: bytes) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Frames of the wanted types in a run: (offset, whole frame) each, and the offset behind the last whole frame.
+    """Frames of the wanted types in a run: (offset, whole frame) each, and the offset after the last whole frame.
 
     ``fault`` describes the damage of the frame at ``next_offset``, if the selection ends there because of it.
     """

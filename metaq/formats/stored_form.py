@@ -1,7 +1,7 @@
 """The stored form of a RocketMQ message: a MetaQ frame whose attribute begins with the tag. Both protocols can read it.
 
 The payload is exactly the message body, also for MetaQ clients that do not know this form. Fields that MetaQ does not
-have are in the attribute, behind the tag, as text, because attributes are UTF-8::
+have are in the attribute, after the tag, as text, because attributes are UTF-8::
 
     size  part of the attribute
      n    tag                empty if there is none; never contains the byte 2
@@ -120,7 +120,7 @@ def encode_head(
 
 
 def head_end(attribute: bytes, tag_bytes: int) -> int:
-    """Return where the head behind a tag of ``tag_bytes`` ends, -1 if there is none."""
+    """Return where the head after a tag of ``tag_bytes`` ends, -1 if there is none."""
     kind = attribute[tag_bytes + 1 : tag_bytes + 2]
     end = tag_bytes + (HEAD_BYTES_MIN if kind == _KIND_IPV4 else HEAD_BYTES_MAX)
     return end if end <= len(attribute) and kind in (_KIND_IPV4, _KIND_IPV6) else -1

@@ -92,7 +92,7 @@ class Collected:
 class QueueRecords:
     """Creates the records of one queue of the broker at ``store_host`` (8 or 20 bytes).
 
-    ``magic`` and ``queue_id`` are in every record, ``ends`` is ``store_host`` and, behind it, the topic with its
+    ``magic`` and ``queue_id`` are in every record, ``ends`` is ``store_host`` and, after it, the topic with its
     length. ``has_plain_host``: it is an IPv4 address. ``frame_bytes``: approximate size of a frame of this queue.
     """
 

@@ -46,9 +46,9 @@ class TlsSettings:
 
     def __post_init__(self) -> None:
         if self.check_hostname and not self.verify:
-            raise ValueError("verify=False: expected check_hostname=False with it, because its names are not verified")
+            raise ValueError("verify=False: expected check_hostname=False; without verification, names are not checked")
         if self.key_file is not None and self.cert_file is None:
-            raise ValueError(f"key_file={self.key_file}: expected a cert_file with it")
+            raise ValueError(f"key_file={self.key_file}: expected cert_file as well")
 
     def context(self) -> ssl.SSLContext:
         """Load the files.
@@ -239,11 +239,11 @@ _ALERTS: Final = {
     "CERTIFICATE_EXPIRED": "this client's certificate has expired",
     "BAD_CERTIFICATE": "the server does not accept this client's certificate",
     "CERTIFICATE_UNKNOWN": "the server does not accept this client's certificate",
-    "HANDSHAKE_FAILURE": "the server accepts none of the ways to secure the connection, or requires a certificate",
+    "HANDSHAKE_FAILURE": "no TLS version or cipher in common with the server, or it requires a client certificate",
 }
 
 
 def alert_text(error: OSError) -> str | None:
-    """Return why the server rejected this client's certificate, if that is why TLS failed."""
+    """Return the reason in the server's TLS alert; ``None`` if there was none."""
     reason = getattr(error, "reason", None) or ""
     return next((text for alert, text in _ALERTS.items() if alert in reason and "ALERT" in reason), None)

@@ -53,7 +53,7 @@ class QueueLog:
 
     @property
     def end(self) -> int:
-        """The offset behind the last message."""
+        """The offset after the last message."""
         return self.first + len(self.stored)
 
     def remove_below(self, offset: int) -> None:

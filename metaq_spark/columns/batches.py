@@ -59,14 +59,14 @@ class RecordBatches:
         needed = set(raw_columns) & set(schema.names) | (set() if wanted is None else {filtered})
         needed |= {derived[name][0] for name in schema.names if name in derived}
         self.needed = frozenset(needed | (set() if values is None else {values.offset}))
-        # Made here, although a batch may need none: the first one has pyarrow import modules, which are then set aside.
+        # Made here, although a batch may need none: creating the first one makes pyarrow import modules.
         self._constants = {name: pa.scalar(value, kind) for name, (value, kind) in constants.items()}
         self._repeated: dict[str, pa.Array] = {}
 
     def batch(self, rows: int, raw: Mapping[str, pa.Array]) -> pa.RecordBatch | None:
         """The batch of ``rows`` decoded messages; ``None`` if none of them is wanted."""
         if self._wanted is not None:
-            import pyarrow.compute as pc  # costs a small read more than the rest of it
+            import pyarrow.compute as pc  # the import costs a small read more than everything else in it
 
             distinct = raw[self._filtered].drop_null().unique().to_pylist()
             found = [value for value in distinct if value in self._wanted]
@@ -90,7 +90,10 @@ class RecordBatches:
         return raw[name] if convert is None else convert(raw[name])
 
     def _constant(self, name: str, rows: int) -> pa.Array:
-        """The same value in every row; as long as the longest batch so far, for most are of one length."""
+        """Return a column of ``rows`` equal values.
+
+        The longest one so far is kept and sliced, because most batches have the same length.
+        """
         known = self._repeated.get(name)
         if known is None or len(known) < rows:
             known = self._repeated[name] = pa.repeat(self._constants[name], rows)

@@ -57,7 +57,7 @@ class OpenBlock:
         if self.count and self.used + needed > self.bytes_max:
             self._was_full = True
             return False
-        # At least doubled: a block that fills little by little is copied but once on the whole. One behind a full one,
+        # At least doubled: a block that fills little by little is copied but once on the whole. One after a full one,
         # or that the rows at hand make half full, is likely to get full as well, and is not copied at all.
         wanted = max(self.used + expected, 2 * len(self.buffer))
         wanted = self.bytes_max if self._was_full or 2 * wanted >= self.bytes_max else wanted

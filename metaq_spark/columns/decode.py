@@ -51,7 +51,7 @@ class RunDecoder:
         types: tuple[str, ...] | None = None,
         end: int = 0,
     ) -> None:
-        """``end``: the offset behind the last byte of the task, 0 if it is unknown."""
+        """``end``: the offset after the last byte of the task, 0 if it is unknown."""
         self._end = end
         self._maker = BatchMaker(source, layout or message_layout(), types)
         self._limits, self._engine = (rows_max, bytes_max), engine or shared_engine()
@@ -65,7 +65,7 @@ class RunDecoder:
 
         Raises:
             CorruptFrame: A checksum is wrong, or a frame is cut that must not be. Earlier rows are kept, and the
-                decoder can continue behind the frame.
+                decoder can continue after the frame.
         """
         full = self._move_on(len(data), self._end - base_offset)
         decoded = self._decoder.decode(data, base_offset, may_be_cut=may_be_cut)

@@ -1,7 +1,7 @@
 """Encodes the rows of a record batch into whole frames in blocks, for batched puts.
 
 ``FrameEncoder`` holds the ``value`` and ``attribute`` columns of one batch and writes the frames of any selection of
-its rows, in the order of the selection, behind the frames of an open block. Message ids are 0: the broker assigns the
+its rows, in the order of the selection, after the frames of an open block. Message ids are 0: the broker assigns the
 real ones.
 """
 

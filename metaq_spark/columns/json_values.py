@@ -10,7 +10,7 @@ Spark type                                JSON that fits
 BOOLEAN, STRING                           true, false; a string
 TINYINT, SMALLINT, INT, BIGINT            a number without point and exponent, within the range
 FLOAT, DOUBLE                             any number within the range
-DECIMAL(p,s)                              a number; rounded half up to s digits behind the point, then within p
+DECIMAL(p,s)                              a number; rounded half up to s digits after the point, then within p
 BINARY                                    a string, base64
 DATE                                      a string, YYYY-MM-DD
 TIMESTAMP                                 a string, ISO 8601 with a time zone

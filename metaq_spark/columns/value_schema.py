@@ -159,7 +159,7 @@ class _Parser:
         self.expect(")")
         if not 1 <= precision <= _DIGITS_MAX or scale > precision:
             raise ValueError(
-                f"DECIMAL({precision},{scale}): expected 1 to {_DIGITS_MAX} digits, not more of them behind the point"
+                f"DECIMAL({precision},{scale}): expected 1 to {_DIGITS_MAX} digits, not more of them after the point"
             )
         return DecimalType(precision, scale)
 

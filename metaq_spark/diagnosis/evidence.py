@@ -135,7 +135,7 @@ class Trigger:
 
     @property
     def moved(self) -> bool:
-        """Whether a source of ours has another position behind it; one of other connectors, whether it has rows."""
+        """Whether a source of ours has another position after it; one of other connectors, whether it has rows."""
         return self.rows > 0 or any(source.moved for source in self.sources)
 
 

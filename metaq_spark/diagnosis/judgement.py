@@ -37,7 +37,7 @@ LONG_S: Final = 60.0
 """Between triggers that are so far apart, a query waits."""
 FAILURES_MIN: Final = 2
 _STANDS: Final = "C13"
-"""The lag stands: what makes a query slow is the reason, as if it fell behind."""
+"""The lag is constant: reported with the reasons of a query that falls behind."""
 _FIRST: Final = frozenset({"F0", "F4", "C11"})
 """The advice of these rules is shown before other advice."""
 
@@ -142,12 +142,10 @@ def _not_ours(situation: Situation) -> _Decision | None:
     if situation.folder is None or not situation.folder.sources or situation.ours:
         return None
     count = len(situation.folder.sources)
-    which = "The source" if count == 1 else f"None of the {count} sources"
-    return _Decision(
-        QueryVerdict.NOT_OURS,
-        "F0",
-        RuleMatch(f"{which} of this checkpoint {'is not' if count == 1 else 'is'} of this connector."),
-    )
+    sentence = "The source of this checkpoint does not belong to this connector."
+    if count > 1:
+        sentence = f"None of the {count} sources of this checkpoint belongs to this connector."
+    return _Decision(QueryVerdict.NOT_OURS, "F0", RuleMatch(sentence))
 
 
 def _damaged(situation: Situation) -> _Decision | None:
@@ -209,13 +207,14 @@ def _no_batch_yet(situation: Situation) -> _Decision | None:
 
 
 def _clocks(situation: Situation) -> _Decision | None:
-    """By times of the future, nobody knows how long a batch has been running; that all is read does not need them."""
+    """File times in the future do not show how long a batch has run. Not needed if everything is read."""
     is_read = situation.lag is not None and not situation.lag.offsets and not situation.uncommitted
     if situation.ahead_s <= CLOCKS_S or is_read:
         return None
     ahead = seconds(situation.ahead_s)
     missing = Missing(EvidenceKind.FOLDER, f"when batches ran: the clock of their files is {ahead} ahead", CLOCKS)
-    return _unknown(f"The newest file of the checkpoint is of {ahead} in the future, by the clock here.", (missing,))
+    sentence = f"The newest file of the checkpoint is dated {ahead} in the future by this machine's clock."
+    return _unknown(sentence, (missing,))
 
 
 def _late(situation: Situation) -> _Decision | None:
@@ -291,13 +290,14 @@ def _all_read(situation: Situation) -> _Decision | None:
         return None
     if situation.others:
         said = names([f"source {one.number}" for one in situation.others])
+        belong = "belongs" if len(situation.others) == 1 else "belong"
         missing = Missing(
             EvidenceKind.FOLDER, f"whether {said}, of another connector, has something to read", "its own tools"
         )
         status = situation.status
         if status is None or status.data_available or status.trigger_active:
             return _unknown(
-                f"The sources of this connector are read to their end; {said} is of another one.", (missing,)
+                f"The sources of this connector are read to their end; {said} {belong} to another one.", (missing,)
             )
     if _new_wait(situation) and situation.driver is Driver.UNKNOWN:
         sentence = "Messages wait in partitions that the query has not read yet, and whether a driver runs is unknown."
@@ -305,7 +305,7 @@ def _all_read(situation: Situation) -> _Decision | None:
     found = reading.idle(situation)
     fresh = [lag.seconds for lag in situation.new_lags if lag.seconds is not None and lag.seconds < NEW_S]
     if fresh and _new_wait(situation) and len(fresh) == len(situation.new_lags):
-        sentence = f"A partition is new since {seconds(max(fresh))}; the query finds it by itself."
+        sentence = f"A partition appeared {seconds(max(fresh))} ago; the query finds it by itself."
         return _Decision(QueryVerdict.WORKING, "C12", RuleMatch(sentence))
     if situation.driver in (Driver.ENDED, Driver.GONE):
         found = RuleMatch(f"{found.sentence} No driver runs.", found.numbers, found.words)
@@ -342,8 +342,9 @@ def _not_moving(situation: Situation) -> _Decision | None:
         return _unknown(f"{phases.behind(situation).sentence[:-1]}, and no batch runs.", (STATUS,))
     if status is None or (not status.trigger_active and not status.data_available):
         return _Decision(QueryVerdict.WAITING, "B10", batches.waits_for_more(situation))
-    sentence = f"Messages wait, and the driver says for {seconds(situation.age_s(status.since_ms))}: {status.message}."
-    if status.trigger_active and situation.age_s(status.since_ms) < batches.PLANNING_S_MIN:
+    age_s = situation.age_s(status.since_ms)
+    sentence = f"Messages wait, and for {seconds(age_s)} the driver has reported: {status.message}."
+    if status.trigger_active and age_s < batches.PLANNING_S_MIN:
         return _Decision(QueryVerdict.WORKING, "B1", RuleMatch(f"A trigger is at work: {status.message}."))
     return _Decision(
         QueryVerdict.STUCK,
@@ -366,7 +367,7 @@ def _away(situation: Situation) -> Missing | None:
     """What is not known because a server does not answer."""
     if situation.away:
         return Missing(
-            EvidenceKind.BROKERS, f"what {names(situation.away)} holds: it does not answer", "a server that answers"
+            EvidenceKind.BROKERS, f"what {names(situation.away)} holds: no answer", "a server that answers"
         )
     error = situation.evidence.brokers.error if situation.evidence.brokers is not None else None
     return (

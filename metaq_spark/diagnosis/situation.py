@@ -371,7 +371,7 @@ class Situation:
 
     @cached_property
     def _resumed_ms(self) -> int:
-        """When the first batch behind the last pause was planned; 0 if there was none. A pause tells no rate."""
+        """When the first batch after the last pause was planned; 0 if there was none. A pause tells no rate."""
         usual_ms = median(later - earlier for earlier, later in self._gaps) if self._gaps else 0
         pause_ms = max(1000 * GAP_S_MIN, 10_000 * self.pace_s, USUAL_TIMES * usual_ms)
         return max((later for earlier, later in self._gaps if later - earlier > pause_ms), default=0)

@@ -42,7 +42,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Bytes, 1 to ``most``: a number, alone or with a unit behind it, as ``parse_size`` reads it."""
+    """Bytes, 1 to ``most``: a number, alone or with a unit after it, as ``parse_size`` reads it."""
 
     most: int
 
@@ -145,7 +145,7 @@ def span(raw: str) -> tuple[int, int]:
     first, dash, last = raw.partition("-")
     found = version(first), version(last if dash else first)
     if found[0] > found[1]:
-        raise ValueError("the first batch is behind the last one; expected FIRST-LAST")
+        raise ValueError(f"batch {found[0]} to {found[1]}: expected FIRST-LAST with FIRST not above LAST")
     return found
 
 
@@ -184,7 +184,7 @@ def transaction_name(raw: str) -> str:
 
 
 def duration_ms(raw: str) -> int:
-    """Milliseconds, up to 366 days: a number, alone or with ms, s, m, h or d behind it."""
+    """Milliseconds, up to 366 days: a number, alone or with ms, s, m, h or d after it."""
     match = _DURATION.fullmatch(raw.strip().lower())
     total = int(match[1]) * _DURATION_UNITS[match[2]] if match else 0
     if not 1 <= total <= _DURATION_MS_MAX:

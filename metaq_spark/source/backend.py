@@ -55,7 +55,7 @@ class SkipAhead(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """The boundary behind so many ``messages``: at least one, and above the start of the span."""
+    """The boundary after so many ``messages``: at least one, and above the start of the span."""
 
     offset: int
     messages: int
@@ -77,7 +77,7 @@ class Boundaries(Protocol):
         """For each offset the last boundary at or below it."""
 
     def message_ends(self, starts: Collection[MessageStart]) -> dict[MessageStart, int]:
-        """The boundary behind the message that starts at each place."""
+        """The boundary after the message that starts at each place."""
 
 
 class MessageCounts(Protocol):

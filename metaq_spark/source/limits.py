@@ -67,7 +67,7 @@ def _brought_down(
 ) -> dict[TopicPartition, int]:
     asked = {where: Cuts(span.start, [span.start + lengths[where]]) for where, span in spans.items() if lengths[where]}
     found = positions.boundaries(asked)
-    # Where retention has just overtaken the range, the answer is the log's start, which may be behind the end planned.
+    # Where retention has just overtaken the range, the answer is the log's start, which may be after the end planned.
     return {where: min(found[where][0], span.end) if where in found else span.start for where, span in spans.items()}
 
 

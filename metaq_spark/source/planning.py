@@ -11,7 +11,7 @@ met for the first time                       noted where ``appeared.py`` says: w
 another incarnation than before              data loss; if that is accepted, noted like one met for the first time
 ends before the offset to read next          stays, as during a failover, until that is overdue: then data loss, and if
                                              that is accepted it goes on at that end
-begins behind the offset to read next         data loss; if that is accepted, read from its start
+begins after the offset to read next         data loss; if that is accepted, read from its start
 else                                         read up to its end, or as far as the limits allow
 ===========================================  =====================================================================
 """
@@ -36,7 +36,7 @@ _NONE: Final[Offsets] = MappingProxyType({})
 class Plan:
     """A micro-batch before limits: ``ahead`` can be read, every other partition ends where ``at`` says.
 
-    ``passed_over``: a partition continues behind an accepted loss.
+    ``passed_over``: a partition continues after an accepted loss.
     """
 
     at: dict[TopicPartition, int] = field(default_factory=dict)

@@ -104,7 +104,7 @@ class Bound:
         """Return the offset for every partition in ``available``.
 
         Raises:
-            OptionError: A position omits a partition, names a missing one, or a time without a message.
+            OptionError: A position omits a partition, names one that does not exist, or a time after the last message.
         """
         match self.position:
             case Earliest():
@@ -146,7 +146,7 @@ class Bound:
         if missing := available.keys() - offsets.keys():
             raise OptionError(
                 self.option,
-                f"{_names(missing)} is missing; name every partition, with -2 for earliest or -1 for latest",
+                f"no value for {_names(missing)}; expected one for every partition, -2 for earliest or -1 for latest",
             )
         # An empty partition has only one valid offset, 0.
         if unknown := [where for where, offset in offsets.items() if where not in available and offset > 0]:
@@ -154,7 +154,7 @@ class Bound:
 
     def _check_times(self, times_ms: Mapping[TopicPartition, int], available: Ranges) -> None:
         if missing := available.keys() - times_ms.keys():
-            raise OptionError(self.option, f"{_names(missing)} is missing; name every partition")
+            raise OptionError(self.option, f"no value for {_names(missing)}; expected one for every partition")
         unknown = times_ms.keys() - available.keys()
         if unknown and not self.latest_if_none:
             raise OptionError(self.option, _not_there(unknown, available))
@@ -186,7 +186,7 @@ class Bound:
 
 
 def _not_there(partitions: Iterable[TopicPartition], available: Ranges) -> str:
-    return f"{_names(partitions)} holds no messages, or its topic is not subscribed; there is {_names(available)}"
+    return f"{_names(partitions)}: no messages, or not subscribed; partitions with messages: {_names(available)}"
 
 
 def _span(available: OffsetRange) -> str:

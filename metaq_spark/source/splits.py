@@ -37,7 +37,7 @@ class TaskRange(NamedTuple):
         return OffsetRange(self.start, self.end)
 
     def at_bytes(self, count: int) -> int:
-        """The offset ``count`` bytes behind its start, at least the next one."""
+        """The offset ``count`` bytes after its start, at least the next one."""
         return self.start + max(1, int(count // self.bytes_per_offset))
 
     def cut(self, marks: Iterable[int]) -> list[TaskRange]:
@@ -120,7 +120,7 @@ def _still_to_cut(task_ranges: list[TaskRange], limits: SplitLimits, single: set
 
 
 def _cut(wanted: dict[TaskRange, int], positions: Boundaries) -> dict[TaskRange, list[TaskRange]]:
-    """Cut each range in two at the last boundary at or below the wanted offset, else behind its first message."""
+    """Cut each range in two at the last boundary at or below the wanted offset, else after its first message."""
     asked: dict[TopicPartition, list[TaskRange]] = {}
     for task_range in sorted(wanted):
         asked.setdefault(task_range.where, []).append(task_range)

@@ -35,7 +35,7 @@ def test_it_is_done_at_the_end_of_the_step_in_order() -> None:
     assert run(story) == ["inside", "a", "b", "behind", "round", "round", "round"]
 
 
-def test_outside_of_turns_it_is_done_in_the_next_round() -> None:
+def test_outside_of_a_step_it_is_done_in_the_next_round() -> None:
     def story(step: LoopStep, done: list[str]) -> None:
         step.at_end(lambda: done.append("a"))
         step.at_end(lambda: done.append("b"))

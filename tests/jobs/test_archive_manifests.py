@@ -35,7 +35,7 @@ def available(start: int, end: int, incarnation: str | None = "a") -> dict[Topic
     return {ORDERS: PartitionState(OffsetRange(start, end), incarnation)}
 
 
-NEW_INCARNATION = "deleted and made anew; what came behind offset 50 of its former incarnation was not archived"
+NEW_INCARNATION = "deleted and made anew; what came after offset 50 of its former incarnation was not archived"
 TOO_LATE = "deleted by the broker before it was archived"
 
 

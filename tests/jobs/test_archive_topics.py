@@ -126,7 +126,7 @@ def test_archive(
     source = start_broker("dev", tmp_path / "two", "--port", "0", "--partitions", "2").address
     put_all(source, "orders", 0, ODD)
     again = [*chosen, "--brokers", str(source)]
-    with pytest.raises(ArchiveError, match="orders/0-0, offsets 0 to 0: deleted and made anew; what came behind"):
+    with pytest.raises(ArchiveError, match="orders/0-0, offsets 0 to 0: deleted and made anew; what came after"):
         Archive(spark, parse_arguments(again)).catch_up()
     assert Archive(spark, parse_arguments([*again, "--accept-loss"])).catch_up() == 1
     assert verify(spark, str(folder)) == []

@@ -1,5 +1,5 @@
 """Rules of ``metaq-spark diagnose`` about where the time of batches goes, each made true with a real query that falls
-behind, or that keeps its distance."""
+behind, or whose lag stays the same."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def copy_exactly_once(place: Place, here: dict[str, str]) -> dict[str, int]:
     """A batch is decided, and Spark does not hear of it: it repeats the batch."""
     frame = place.stream(**EARLIEST).select("value", "attribute")
     place.run(place.to_topic(frame, **here))
-    for name in ("0", ".0.crc"):  # as if the driver had died behind the write
+    for name in ("0", ".0.crc"):  # as if the driver had died after the write
         (place.folder / "checkpoint" / "commits" / name).unlink()
     place.run(place.to_topic(frame, **here))
     with MetaQ(place.servers) as mq:
@@ -195,7 +195,7 @@ JOBS: Final = (
         limit_batches,
     ),
     Job(
-        "copy a topic, with a driver that dies behind the write of a micro-batch",
+        "copy a topic, with a driver that dies after the write of a micro-batch",
         {"topic": "copies", "delivery": "exactly_once"},
         "{rows} messages after {runs} runs, each once",
         copy_exactly_once,

@@ -207,7 +207,7 @@ def bodies_in(data: bytes) -> list[bytes]:
 
 
 def ends_before_a_cut(work: Callable[[], Awaitable[object]]) -> bool:
-    """StreamBytes ``work`` in a loop of its own; return whether it ended, or was stopped by a ``PowerCut``."""
+    """Run ``work`` in a loop of its own; return whether it ended, or was stopped by a ``PowerCut``."""
 
     async def run() -> bool:
         try:

@@ -34,7 +34,7 @@ def judge(copy: StoredRange, original: StoredRange) -> Agreement:
     """Compare incarnation and offsets of a copy and its original. An unknown incarnation matches none.
 
     Raises:
-        CopyRefused: The copy is of another partition, or ends behind its original.
+        CopyRefused: The copy is of another partition, or ends past the end of its original.
     """
     foreign = None not in (copy.incarnation, original.incarnation) and copy.incarnation != original.incarnation
     end = copy.readable_end
@@ -47,7 +47,7 @@ def judge(copy: StoredRange, original: StoredRange) -> Agreement:
             f"the copy is of another incarnation of the partition ({incarnations}); delete one of the two"
         )
     if end > original.readable_end:
-        ends = f"{end}, behind its original, which ends at {original.readable_end}"
+        ends = f"{end}, past the end of its original, {original.readable_end}"
         raise CopyRefused(f"the copy ends at {ends}; delete one of the two")
     if end < original.start:
         if original.incarnation is None:

@@ -1,6 +1,6 @@
 """Keeps a slave's copy of its master's state: what is durable beside the log, such as offsets of groups.
 
-The master's state is a file of changes. Every ``ASK_S`` the slave asks for the bytes behind its own position, or for a
+The master's state is a file of changes. Every ``ASK_S`` the slave asks for the bytes after its own position, or for a
 whole new file, and gets the master's state at one moment. It is not applied at once: first the slave's partitions must
 reach the ends that the master's partitions had *after* that moment. So the copied state never refers to messages that
 the slave does not have. After a promotion, groups and delayed messages continue from a moment shortly before it: what

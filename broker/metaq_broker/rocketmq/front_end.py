@@ -46,7 +46,7 @@ PROMOTED: Final = f"rocketmq-state is what was copied of the master's before the
 
 NOT_SERVED: Final = "RocketMQ's clients are not served, the port is closed"
 
-BEHIND_END: Final = "committed offsets were behind the ends of their queues; the groups go on at the ends"
+BEYOND_END: Final = "committed offsets were beyond the ends of their queues; the groups go on at the ends"
 RENUMBERED: Final = "queues were renumbered, because their indexes are lost; the groups continue at the starts"
 """Log line about committed offsets that belong to another log."""
 
@@ -154,7 +154,7 @@ class FrontEnd:
         offsets = server.groups.offsets
         for corrected, what in (
             (offsets.correct(self._start_where_renumbered), RENUMBERED),
-            (offsets.correct(self._end_at_most), BEHIND_END),
+            (offsets.correct(self._end_at_most), BEYOND_END),
         ):
             if corrected:
                 topic, group, queue = corrected[0]

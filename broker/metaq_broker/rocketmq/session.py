@@ -196,7 +196,7 @@ class RemotingSession:
         self._replies.push(encode(request))
 
     def disconnect(self) -> None:
-        """Close the connection behind the responses that are ready."""
+        """Close the connection after the responses that are ready."""
         if not self._lost:
             self._end()
             self._replies.push(b"")  # wakes the connection

@@ -1,8 +1,8 @@
 """The replies of one connection, kept until they can be sent. No socket, no clock.
 
 A slot is one of three: bytes that are ready; a ``PendingReply``, whose bytes depend on an fsync or a commit; a
-question, which is answered when it is the next reply, so that a read behind a put sees the result of the put, and asked
-again while its answer is not complete. Replies behind an unfinished slot wait. That is for protocols whose replies are
+question, which is answered when it is the next reply, so that a read after a put sees the result of the put, and asked
+again while its answer is not complete. Replies after an unfinished slot wait. That is for protocols whose replies are
 in the order of the requests. In other protocols requests have numbers: their replies, and requests by the broker, are
 sent as soon as they are ready (``push``).
 """

@@ -2,7 +2,7 @@
 
 The order that makes a commit whole: first the commit record is durable, then the messages are appended to the
 partitions, one contiguous unit each, then they are durable there, then the journal notes that its records are no longer
-needed, and the committer gets "done". A crash before the first step leaves nothing; after a crash behind it, recovery
+needed, and the committer gets "done". A crash before the first step leaves nothing; after a later crash, recovery
 finishes the commit.
 
 If a partition cannot store its unit (its disk is full, or has failed), the transaction stays committed: callers get

@@ -46,7 +46,7 @@ class TransactionStore(Protocol):
         """
 
     def log_end(self, topic: str, partition: int) -> int:
-        """Return the offset behind the last durable byte; 0 when the partition has no log yet.
+        """Return the offset after the last durable byte; 0 when the partition has no log yet.
 
         It must be a frame boundary that stays one: no crash and no failed fsync may ever cut the log below it.
         """

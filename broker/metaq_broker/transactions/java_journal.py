@@ -6,7 +6,7 @@ the record gives::
 
     TxCommand              1 kind: 1 a message, 2 a step    2 content
     AppendMessageCommand   1 message id                     2 the ``put`` as received, with its body
-    TransactionOperation   1 kind (see ``_Step``)           2 was prepared    3 key    4 bytes behind the record
+    TransactionOperation   1 kind (see ``_Step``)           2 was prepared    3 key    4 bytes after the record
     of each partition      offset int64, length, checksum, bytes of the name (int32 each), name TOPIC-PARTITION
 
 All records of a transaction are in the file in which it began, and the record of a commit is written when the messages
@@ -52,7 +52,7 @@ class _Step(IntEnum):
 
 
 class JavaJournalDamaged(MetaqError):
-    """A record is whole but cannot be decoded, so everything behind it is unknown."""
+    """A record is whole but cannot be decoded, so everything after it is unknown."""
 
     def __init__(self, path: Path, offset: int, reason: str) -> None:
         self.path, self.offset, self.reason = path, offset, reason
@@ -152,7 +152,7 @@ class _Reader:
         return None if (length <= 0 and not any(data[position:])) or end > len(data) else end
 
     def _visit(self, record: bytes, data: bytes, end: int) -> int:
-        """Process a record that ends at ``end``; return the end of the bytes that belong to it, at or behind ``end``.
+        """Process a record that ends at ``end``; return the end of the bytes that belong to it, at or after ``end``.
         """
         command = _fields(record)
         content = _fields(_bytes(command[2]))

@@ -4,9 +4,9 @@ Records are appended to the newest file and become durable when that is fsynced.
 only, so the record that ends a transaction is never removed before the records that began it. Opening reads every file
 once:
 
-* A broken record that nothing behind it claims to have been durable is the torn end of a crash: the journal is cut
+* A broken record that nothing after it claims to have been durable is the torn end of a crash: the journal is cut
   there and the cut is logged. Nothing that was answered is lost, since answers wait for the fsync.
-* Any other broken record is damage. The broker refuses to start and names file and offset: there may be commits behind
+* Any other broken record is damage. The broker refuses to start and names file and offset: there may be commits after
   it, and starting without them would lose acknowledged messages. Nothing is changed on disk.
 
 * A missing file is damage as well, even the newest: ``extent`` says where the journal begins and how far it certainly
@@ -259,7 +259,7 @@ class Journal:
     # ---- writing
 
     def append(self, records: Sequence[Record]) -> list[Location]:
-        """Write the records behind each other, all in one file; they are not durable yet.
+        """Write the records one after the other, all in one file; they are not durable yet.
 
         Raises:
             JournalFailed: Nothing was added.

@@ -21,7 +21,7 @@ message body that contains a piece of a journal nor an old block that reappears 
 
 ``durable LSN`` is how much of the journal was known to be durable when the record was written. It distinguishes torn
 writes from damage. After a power loss any part of the last writes may be missing, so a broken record with intact ones
-behind it is not yet damage. But if an intact record behind it says that the broken bytes were durable already, they
+after it is not yet damage. But if an intact record after it says that the broken bytes were durable already, they
 have changed since: that is damage, and cutting the journal there would undo commits.
 """
 
@@ -116,7 +116,7 @@ def check_file_header(data: Buffer, start: int) -> None:
 
 
 def pack_record(lsn: int, durable_lsn: int, kind: int, payload: Sequence[Buffer]) -> bytes:
-    """Return the header of a record at ``lsn``. ``payload`` is given in parts, which the caller writes behind it."""
+    """Return the header of a record at ``lsn``. ``payload`` is given in parts, which the caller writes after it."""
     length = checksum = 0
     for part in payload:
         length, checksum = length + len(part), crc32_of_block(part, checksum)
@@ -179,7 +179,7 @@ def records_of(data: Buffer, start: int) -> Iterator[RawRecord]:
 
 
 def durable_claim(data: bytes, start: int, behind_lsn: int) -> int:
-    """Return the largest durable LSN that an intact record header behind ``behind_lsn`` names; 0 if there is none.
+    """Return the largest durable LSN that an intact record header after ``behind_lsn`` names; 0 if there is none.
 
     ``data`` is a whole file whose first byte has LSN ``start``. The payloads need not be intact, because headers have
     checksums of their own.

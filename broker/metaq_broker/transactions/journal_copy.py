@@ -1,8 +1,8 @@
 """The journal of a pair's follower: the leader's files, byte for byte, written without interpreting them.
 
 A follower checks that records are whole and undamaged, and nothing else. At its opening it looks for the end of the
-intact records: behind it is a torn write, which is cut, because the leader sends it again, or damage. What the file
-``extent``, or an intact record behind the end, says was durable must be there; if it is not, the member has lost data
+intact records: after it is a torn write, which is cut, because the leader sends it again, or damage. What the file
+``extent``, or an intact record after the end, says was durable must be there; if it is not, the member has lost data
 (``loss``). Then nothing is cut before it follows a leader: what is left may be the only copy.
 
 A record says what was durable on all members in sync. So a member that was not in sync may count a torn write as a
@@ -119,7 +119,7 @@ class JournalCopy:
         self.is_closed = False
         self.incarnation: str | None = None
         self.end = 0
-        """Behind the last intact record; the files may go on."""
+        """After the last intact record; the files may go on."""
         self.failure: str | None = None
         self.loss: str | None = None
         """What was durable and is gone, one sentence for operators."""
@@ -344,7 +344,7 @@ class JournalCopy:
             self.end = self._durable_end = file.end
 
     def has_rest(self) -> bool:
-        """Return whether the files go on behind the last intact record."""
+        """Return whether the files go on after the last intact record."""
         return bool(self._files) and self._files[-1].end > self.end
 
     def close(self) -> None:

@@ -188,7 +188,7 @@ class JournalStream:
         self._copy.open()
 
     async def repair(self, intention: Intention) -> None:
-        """Cut what is behind the intact records, if there is anything: the leader sends it again."""
+        """Cut what is after the intact records, if there is anything: the leader sends it again."""
         if self._copy.has_rest() or self._copy.loss is not None:
             await self.cut(intention)
 

@@ -470,7 +470,7 @@ class TransactionManager:
     def needed_from(self, topic: str, partition: int) -> int | None:
         """Return the offset from which a restart would look for committed messages there; ``None`` = it would not.
 
-        Messages at or behind it must not be deleted, or a restart would append them a second time. The offset only
+        Messages at or after it must not be deleted, or a restart would append them a second time. The offset only
         grows. It is valid once everything that is in the journal now is durable (``when_on_disk``).
         """
         return self._writer.needed_from((topic, partition))

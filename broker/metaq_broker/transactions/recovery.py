@@ -8,12 +8,12 @@ The partitions have been loaded before (their torn tails are cut); then the jour
 * A committed one without the note may be in its partitions or not. What can be there, per partition:
 
   - kill -9: what was written stays. The unit is missing, complete, or (killed inside the write) a prefix of it is the
-    end of the log, because loading the log has removed the cut frame. Nothing can be behind a prefix.
+    end of the log, because loading the log has removed the cut frame. Nothing can be after a prefix.
   - power loss: additionally, bytes that no fsync covered may be lost in any order, also bytes of plain puts before
     and after the unit. The log's own recovery has cut or set aside broken frames. So any part of the unit may be there.
   - the note itself may be lost (no caller waits for it) although the unit is complete.
 
-  One rule covers all cases: look at every frame behind the log's durable end when the commit was written, and append
+  One rule covers all cases: look at every frame after the log's durable end when the commit was written, and append
   the frames of the unit that are not there, in one piece. Frames are the same if id, flag, checksum and length are
   equal. A missing unit is thus appended whole, and a prefix at the end is completed in place; only after a power loss
   that tore the middle out of a unit are its messages all there, once each, but not in one piece.

@@ -127,7 +127,7 @@ def _tell(found: JavaJournal, taken: list[Transaction], moved: Path, store: Tran
     if found.torn_bytes:
         _log.warning("the end of a Java broker's journal was cut", extra={"fields": {"bytes": found.torn_bytes}})
     if found.has_outcomes:
-        _log.warning("branches that were ended by hand at the Java broker are not remembered here: heuristic.log")
+        _log.warning("branches that were completed manually at the Java broker are not remembered here: heuristic.log")
     lost = [unit for unit in found.stored_units if _is_lost(unit, store)]
     if lost:
         topic, partition = lost[0].partition_key

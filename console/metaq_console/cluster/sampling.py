@@ -1,7 +1,7 @@
 """Takes samples of a cluster for its history, and takes care that this costs the cluster next to nothing.
 
-A round asks for the brokers, the topics, and the lag of some groups. The pause behind it is ``PAUSE_SHARE`` times as
-long as the answers took, at least: a slow cluster is asked less often. Time without an answer does not count: behind a
+A round asks for the brokers, the topics, and the lag of some groups. The pause after it is ``PAUSE_SHARE`` times as
+long as the answers took, at least: a slow cluster is asked less often. Time without an answer does not count: after a
 broker that hung for a minute, there would be no sample for hours.
 """
 

@@ -143,7 +143,7 @@ class QueueSystem(ABC):
 
     @abstractmethod
     def newest_positions(self, topic: str, count: int) -> dict[str, int]:
-        """Return the offset in each partition behind which there are about ``count`` messages."""
+        """Return the offset in each partition after which there are about ``count`` messages."""
 
     @abstractmethod
     def start_of_id(self, topic: str, message_id: str) -> dict[str, int]:

@@ -44,7 +44,7 @@ class JavaRequest:
 
     @property
     def broker(self) -> int | None:
-        """The id behind the path."""
+        """The id after the path."""
         given = self.request.path_params.get("broker", "")
         return None if not given else _number("broker", given, 0, INT32_MAX)
 

@@ -166,7 +166,7 @@ class BatchWriter:
         self._attempts.progressed()
 
     def _would_change_the_order(self) -> bool:
-        """Return whether a block behind the refused one is stored, so that a repetition would come behind it."""
+        """Return whether a block after the refused one is stored, so that a repetition would come after it."""
         with suppress(ConnectionFailed, DeadlineExceeded):  # it is unknown, as after every lost connection
             for unit in islice(self._pending, 1, None):
                 if unit.opaque is not None:

@@ -2,7 +2,7 @@
 
 A broker with the extension looks it up in its index. A Java broker knows only where its segments start; from there, or
 from a boundary that the caller knows, this walks frame headers with gets. Small frames are read in bulk, in growing
-windows; behind a large frame only the next header is requested, so large bodies are not transferred.
+windows; after a large frame only the next header is requested, so large bodies are not transferred.
 """
 
 from __future__ import annotations

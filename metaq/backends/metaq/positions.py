@@ -43,7 +43,7 @@ def ordinal_at(session: Session, topic: str, partition_index: int, offset: int) 
 def offset_of_message(session: Session, topic: str, partition_index: int, ordinal: int) -> int:
     """Return the byte offset of the message with number ``ordinal``, as ``ordinal_at`` counts.
 
-    An ordinal before the first stored message yields the partition's start, one behind the last the readable end, and
+    An ordinal before the first stored message yields the partition's start, one after the last the readable end, and
     one inside damaged bytes the offset where these begin.
 
     Raises:

@@ -140,7 +140,7 @@ class RangeReader:
         self._buffer = memoryview(b"")
 
     def next_run(self) -> LentRun | None:
-        """Return the received bytes, beginning with a frame; ``None`` behind the end of the range.
+        """Return the received bytes, beginning with a frame; ``None`` after the end of the range.
 
         They are valid until the next call. Call ``took`` in between.
         """

@@ -16,7 +16,7 @@ SUCCESS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
-    """A broker's reply: MetaQ's status code, and the text or the message bytes behind it."""
+    """A broker's reply: MetaQ's status code, and the text or the message bytes after it."""
 
     code: int
     body: bytes

@@ -54,7 +54,7 @@ class _Asked(NamedTuple):
 
 
 class Slices:
-    """The requests of one reader. ``end`` is the offset behind the received bytes."""
+    """The requests of one reader. ``end`` is the offset after the received bytes."""
 
     def __init__(self, session: Session, source: SlicedPartition, start: int, fetch_bytes: int, prefetch: int) -> None:
         self._session, self._source = session, source

@@ -26,7 +26,7 @@ from metaq.discovery.zk_layout import NO_MESSAGE, GroupOffset
 
 
 class MessageBlock(Generic[D]):
-    """Messages in order; a reader continues at the offset ``end`` behind them."""
+    """Messages in order; a reader continues at the offset ``end`` after them."""
 
     __slots__ = ("end", "is_streamed", "messages", "settled", "stream_end", "taken")
 
@@ -35,7 +35,7 @@ class MessageBlock(Generic[D]):
         self.taken = self.settled = 0
         self.is_streamed = False
         self.stream_end = 0
-        """Index behind the last message that the iteration may take."""
+        """Index after the last message that the iteration may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class InHand(Generic[D]):
 
     @property
     def next_offset(self) -> int:
-        """The offset behind all messages that were taken."""
+        """The offset after all messages that were taken."""
         if not self._blocks:
             return self._end
         return self.next.offset if self.has_more else self._blocks[-1].end

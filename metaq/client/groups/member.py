@@ -137,7 +137,7 @@ class GroupMember(Generic[D]):
             raise error
 
     def _begin_stream(self) -> MessageBlock[D] | None:
-        """Return messages behind the delivered one, for an iteration to take one by one without a lock.
+        """Return messages after the delivered one, for an iteration to take one by one without a lock.
 
         The iteration may continue while the version of the state is ``_streamed_since``, and until
         ``_streamed_until_s``, and applies the program's own filter to each message. ``None``: there are none.

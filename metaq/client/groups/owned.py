@@ -49,7 +49,7 @@ Seen = Callable[[int | str], bool]
 
 
 class Chunk(NamedTuple, Generic[D]):
-    """Decoded messages, possibly none; a reader continues at the offset ``end`` behind them."""
+    """Decoded messages, possibly none; a reader continues at the offset ``end`` after them."""
 
     messages: list[D]
     end: int
@@ -156,7 +156,7 @@ class Owned(ABC, Generic[D, Q, O]):
             self._call = call
 
     def stream(self, behind: HandedOut) -> MessageBlock[D] | None:
-        """Return messages that an iteration may take itself, behind the only one in hand; see ``in_hand``."""
+        """Return messages that an iteration may take itself, after the only one in hand; see ``in_hand``."""
         if self.rests or self._again:
             return None
         return self._hand.stream(behind)

@@ -190,7 +190,7 @@ class GroupReader(ReadingSteps[D]):
             self._is_handled = False
 
     def _handle_block(self, handler: Callable[[D], object], delivery: D, block: MessageBlock[D]) -> None:
-        """Handle a message and the streamed ones behind it: taking one settles the one before."""
+        """Handle a message and the streamed ones after it: taking one settles the one before."""
         state, since, where = self._state, self._streamed_since, self._options.where
         until_s, monotonic = self._streamed_until_s, self._core.clock.monotonic
         try:

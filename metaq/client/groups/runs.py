@@ -31,7 +31,7 @@ class FetchedRuns:
         self._skip_corrupt = skip_corrupt
         self._waiting: deque[Run | Filtered | Moved] = deque()
         self._data, self._at, self._data_offset = b"", 0, offset  # the run being decoded, from byte ``_at`` on
-        self._parts: list[bytes] = []  # data behind a cut frame, until the frame is complete
+        self._parts: list[bytes] = []  # data after a cut frame, until the frame is complete
         self._need_bytes = 0  # bytes missing there
         # the run that has completed a cut frame, and where the frame ends in it
         self._behind: tuple[bytes, int] | None = None
@@ -39,7 +39,7 @@ class FetchedRuns:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether further runs wait behind the one being decoded."""
+        """Whether further runs wait after the one being decoded."""
         return bool(self._waiting)
 
     def add(self, fetched: Run | Filtered | Moved) -> None:
@@ -98,7 +98,7 @@ class FetchedRuns:
             self._parts = []
 
     def _go_on(self, data: bytes, at: int) -> None:
-        """Continue to decode a run at byte ``at``, behind a finished frame."""
+        """Continue to decode a run at byte ``at``, after a finished frame."""
         self._data_offset += len(self._data) - at
         self._data, self._at, self._behind = data, at, None
 

@@ -156,7 +156,7 @@ class ReadingSteps(GroupMember[D], Generic[D]):
         return None
 
     def _stream(self) -> Iterator[D]:
-        """Yield messages behind the delivered one, without a lock for each, as long as nothing else is due."""
+        """Yield messages after the delivered one, without a lock for each, as long as nothing else is due."""
         if (block := self._begin_stream()) is None:
             return
         state, monotonic = self._state, self._core.clock.monotonic
@@ -253,7 +253,7 @@ class ReadingSteps(GroupMember[D], Generic[D]):
 
 
 def completed(step: Callable[P, Coroutine[Any, Any, R]], *values: P.args, **named: P.kwargs) -> R:
-    """Return the result of a step that never suspends; nothing is called behind it, where Ctrl-C would lose it."""
+    """Return the result of a step that never suspends; nothing is called after it, where Ctrl-C would lose it."""
     try:
         step(*values, **named).send(None)
     except StopIteration as end:

@@ -1,6 +1,6 @@
 """Properties of a message: names and values in one text, ``name \\x01 value \\x02 name \\x01 value``.
 
-Some versions write a ``\\x02`` behind the last pair, others do not; both are read.
+Some versions write a ``\\x02`` after the last pair, others do not; both are read.
 
 Source: docs/remoting-protocol.md, "Properties".
 """

@@ -107,7 +107,7 @@ class Record(NamedTuple):
 
 
 def read_record(data: Buffer, at: int = 0, check_crc: bool = True) -> Record:
-    """Return the record that begins at byte ``at``; the next one begins ``size`` bytes behind.
+    """Return the record that begins at byte ``at``; the next one begins ``size`` bytes later.
 
     Set ``check_crc`` to false for the record in a transaction check, whose CRC may be 0.
 
@@ -168,7 +168,7 @@ def _read(data: bytes | memoryview, at: int, check_crc: bool) -> Record:
 def _topic_length(
     data: bytes | memoryview, topic_at: int, short: bool, body_length: int, at: int, end: int
 ) -> tuple[int, int]:
-    """Return the length of the topic behind a body that ends at ``topic_at``, and where the topic begins."""
+    """Return the length of the topic after a body that ends at ``topic_at``, and where the topic begins."""
     if body_length < 0 or topic_at + 2 > end:
         raise CorruptRecord("records", at, end - at, f"its body of {body_length} bytes reaches beyond it")
     if not short:
@@ -183,7 +183,7 @@ def read_records(data: Buffer, check_crc: bool = True) -> Iterator[Record]:
     """Yield the records in ``data``.
 
     Raises:
-        CorruptRecord: The next bytes are not a record. To continue behind them, use ``read_record``.
+        CorruptRecord: The next bytes are not a record. To continue after them, use ``read_record``.
     """
     data = bytes(data)
     at = 0

@@ -13,7 +13,7 @@ Keywords are case-insensitive, property names are not. A property is a text; com
 compared with TRUE or FALSE as a truth value. A comparison with a missing property is neither true nor false. A message
 matches if the condition is true; it does not match if a property cannot be parsed as a number.
 
-Results agree with RocketMQ 4.9.7, and with 5.5.0 for the last three words, which 4.9.7 ignores. Text behind a complete
+Results agree with RocketMQ 4.9.7, and with 5.5.0 for the last three words, which 4.9.7 ignores. Text after a complete
 condition, which both ignore, is refused here.
 
 Source: tests/golden/rocketmq/sql_conditions.json, results of RocketMQ's own evaluator.

@@ -198,7 +198,7 @@ class Mirror:
             self._progress.save()
 
     def _send(self) -> bool:
-        """Write the messages that were read, and save the positions behind the acknowledged ones.
+        """Write the messages that were read, and save the positions after the acknowledged ones.
 
         Nothing is written, and false returned, if they were read from a source that was put back.
         """

@@ -1,4 +1,4 @@
-"""The binary header (type 1): a fixed part of 21 bytes, with the remark and the fields behind their lengths.
+"""The binary header (type 1): a fixed part of 21 bytes, with the remark and the fields after their lengths.
 
 ::
 

@@ -151,7 +151,7 @@ class FrameDecoder:
             body_start = _HEAD_BYTES + header_length
             view = memoryview(received)
             header, body = view[_HEAD_BYTES : body_start].tobytes(), view[body_start:end].tobytes()
-            view.release()  # the bytes behind it are moved
+            view.release()  # the bytes after it are moved
             self._missing, self.taken_bytes = 0, end
             if end == there:  # usual: most clients have one request in flight
                 self._received = b""

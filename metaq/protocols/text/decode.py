@@ -140,7 +140,7 @@ class CommandDecoder(_Decoder):
         """Return the next complete command.
 
         A command whose body exceeds the limit is returned as ``Oversized`` as soon as its line is complete; its body is
-        dropped as it arrives, and decoding continues behind it.
+        dropped as it arrives, and decoding continues after it.
 
         Raises:
             ProtocolError: The bytes are not a command; final.

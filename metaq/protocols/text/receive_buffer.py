@@ -32,7 +32,7 @@ class Inbox:
         self.pos = 0
         self._chunks: list[bytes] = []
         self.chunks_bytes = 0
-        """Bytes in the chunks behind ``data``."""
+        """Bytes in the chunks after ``data``."""
         self._joined = 0  # number of joined chunks at the front
         self._searched = 0  # number of chunks at the front without a line end
         self._split_line_end = False  # the last searched chunk ends in CR

@@ -47,8 +47,8 @@ class LagLookup:
 
         ``others`` = ``None``: all partitions of the topics in ``read_to``.
 
-        Messages are ``None`` from a broker without counts, seconds if message ids contain no time, both after
-        ``LOOKUP_S_MAX``.
+        ``messages`` is ``None`` if the broker does not count, ``seconds`` if its ids contain no time, and both for
+        partitions that are reached after ``LOOKUP_S_MAX``.
 
         Raises:
             ConnectionFailed, DeadlineExceeded: A broker could not be asked.

@@ -23,7 +23,7 @@ Question = tuple[TopicPartition, OffsetMode, int]
 
 
 class CountedEnd(NamedTuple):
-    """``ordinal`` messages are before ``offset``; the last one begins at ``last``. ``cut``: there were more behind."""
+    """``ordinal`` messages are before ``offset``; the last one begins at ``last``. ``cut``: there were more after."""
 
     offset: int
     ordinal: int

@@ -1,7 +1,7 @@
 """Implements ``source.backend.Positions`` by asking the brokers: one pipelined conversation with each.
 
 A broker with the extensions looks everything up in its indexes. With a Java broker, frame headers are walked from a
-known boundary up to the requested offset. Small frames are read in bulk, in growing windows; behind a large body only
+known boundary up to the requested offset. Small frames are read in bulk, in growing windows; after a large body only
 the next header is requested.
 """
 
@@ -91,7 +91,7 @@ class FrameLookup:
                 self._ends[where] = end
             else:
                 self._ends.pop(where, None)
-            if at <= span.start:  # behind the damaged bytes that hide messages
+            if at <= span.start:  # after the damaged bytes that hide messages
                 at = _frame_ends({where: [span.start]}, session, [where])[where][0]
             found[where] = Skipped(min(at, span.end), max(1, count))
         return found
@@ -165,7 +165,7 @@ _LARGE_MESSAGE_BYTES: Final = 64 << 10
 
 
 def skip_messages(session: Session, topic: str, partition_index: int, span: OffsetRange, count: int) -> Skipped:
-    """The boundary behind up to ``count`` (>= 1) messages from the start of the non-empty ``span``; see ``SkipAhead``.
+    """The boundary after up to ``count`` (>= 1) messages from the start of the non-empty ``span``; see ``SkipAhead``.
 
     Raises:
         CorruptFrame: The walk met a negative length.

@@ -165,7 +165,7 @@ class RangeTask:
         return self._session.address != before
 
     def _pass_damage(self, found: CorruptFrame) -> None:
-        """Handle a damaged frame and continue behind it."""
+        """Handle a damaged frame and continue after it."""
         if not self._same_incarnation():
             self.position = self._end
             return

@@ -1,4 +1,4 @@
-"""Finds the next intact frame behind a damaged one.
+"""Finds the next intact frame after a damaged one.
 
 In this order:
 
@@ -59,7 +59,7 @@ def read_slice(session: Session, source: TopicPartition, offset: int, size: int)
 
 
 def next_frame(session: Session, source: TopicPartition, damaged: int, end: int) -> int:
-    """Offset of the first good frame behind the damaged one at ``damaged``; ``end``, or more, if none is before it.
+    """Offset of the first good frame after the damaged one at ``damaged``; ``end``, or more, if none is before it.
 
     Raises:
         MetaqError: As ``fetch``.
@@ -135,7 +135,7 @@ def first_chain(data: bytes, *, exact: bool) -> int | None:
     """Return the first position in ``data`` from which intact frames follow each other to its end.
 
     With ``exact`` the last one must end where ``data`` ends; otherwise it may be cut there, if it is not the only one.
-    A damaged frame whose length leads to an intact one is accepted, and so is anything behind ``_CHAIN_LONG`` intact
+    A damaged frame whose length leads to an intact one is accepted, and so is anything after ``_CHAIN_LONG`` intact
     frames. ``None`` if there is no such position, or the search would exceed its limit.
     """
     chain = _Chain(len(data), exact)
@@ -154,7 +154,7 @@ def first_chain(data: bytes, *, exact: bool) -> int | None:
 
 
 class _Chain:
-    """The frames behind each position; positions are added from the last to the first."""
+    """The frames after each position; positions are added from the last to the first."""
 
     def __init__(self, end: int, exact: bool) -> None:
         self.first: int | None = None

@@ -77,7 +77,7 @@ def _fetched(asked: Sequence[RangePartition], sessions: RetryingSessions) -> dic
     for part in asked:
         topic, index = part.source.topic, part.source.partition.index
         commands.append(Get(topic, GROUP, index, part.offsets.start, len(part.offsets), 0))
-        if part.incarnation is not None:  # asked for behind the bytes: if it is the planned one, it was so before, too
+        if part.incarnation is not None:  # asked for after the bytes: if it is the planned one, it was so before, too
             commands.append(GetOffset(topic, GROUP, index, 0, 0, "incarnation"))
     found: dict[RangePartition, Run] = {}
     with sessions.lease(asked[0].address, asked[0].source.partition.broker_id, retried=False) as session:

@@ -71,7 +71,7 @@ class RecordDecoder:
 
         Raises:
             CorruptRecord: A record cannot be used. Earlier rows are kept, and the decoder can continue with the records
-                behind it, which must be fetched again: the rest of ``data`` is ignored.
+                after it, which must be fetched again: the rest of ``data`` is ignored.
         """
         yield from self._move_on(len(data), task_bytes_left)
         yield from self._decoder.decode(data, start, end, self._report_gap)

@@ -1,7 +1,7 @@
 """Encodes the rows of a record batch into elements of RocketMQ's batches.
 
 ``ElementEncoder`` holds the columns of one record batch and writes the elements of any selection of its rows, in the
-order of the selection, behind the elements of an open block. Every message gets a UNIQ_KEY that depends only on its
+order of the selection, after the elements of an open block. Every message gets a UNIQ_KEY that depends only on its
 row. A message with a delay cannot be in a batch: it is a ``SingleMessage``.
 """
 

@@ -65,7 +65,7 @@ UNUSUAL: Final = 12
 """Status codes of the loop; ``state`` has the position.
 
 ``FULL``: the columns have no space for the record. ``BODY_COMPRESSED``: the body must be decompressed first. ``GAP``:
-the record's queue offset is behind the one expected. ``UNUSUAL``: the frame needs other code.
+the record's queue offset is above the one expected. ``UNUSUAL``: the frame needs other code.
 """
 
 (
@@ -143,7 +143,7 @@ the record's queue offset is behind the one expected. ``UNUSUAL``: the frame nee
 row may have no value. ``state`` has ``BYTES`` of texts, ``WITHOUT`` and ``NON_ASCII`` of the columns that need them."""
 
 FIXED_COLUMNS: Final = (BORN_TIMESTAMP_AT, VALUE_ENDS_AT)
-"""From the first place on to before the second: columns of the record's front, which ``put_fixed`` fills."""
+"""``range`` of the columns that ``put_fixed`` fills, except the queue offset."""
 
 PARSED_WIDTH: Final = 4
 """Numbers of a pair in the scratch memory: name at, name length, value at, value length."""
@@ -167,7 +167,7 @@ def _same(one, other, length):
 
 @numba.njit(inline="always")
 def put_end(table, row, end):
-    """``end`` behind row ``row`` into a column of Arrow's int32 offsets."""
+    """``end`` after row ``row`` into a column of Arrow's int32 offsets."""
     store(table + 4 * (row + 1), np.int32(end))
 
 
@@ -304,7 +304,7 @@ def has_space(table, state, value_bytes, properties_bytes):
 def _look_at(record, left):
     """Return the layout of the record at an address with ``left`` bytes.
 
-    Status, size, position of the fields behind the hosts, position and length of the topic, and of the properties. Only
+    Status, size, position of the fields after the hosts, position and length of the topic, and of the properties. Only
     the lengths and the magic are checked.
     """
     nothing = np.int64(0)
@@ -331,7 +331,7 @@ def _look_at(record, left):
 
 @numba.njit(inline="always")
 def _check(record, behind, topic, topic_bytes, wanted_at, wanted_bytes, crc_address, tables_at, state):
-    """Check that the record was requested, and its body's checksum; ``AT_END`` if it is behind the requested ones."""
+    """Check that the record was requested, and its body's checksum; ``AT_END`` if it is after the requested ones."""
     if topic_bytes != wanted_bytes or not _same(topic, wanted_at, topic_bytes):
         return BAD_TOPIC
     if int32_at(record + 12) != state[QUEUE_ID]:
@@ -436,10 +436,12 @@ def decode_records(run, topic, crc_address, tables, table, state):
 
 @compiled
 def measure_records(run, topic, queue_id, start, end):
-    """Find the records of ``topic`` and ``queue_id`` in ``run`` with offsets in ``[start, end)``, without checksums.
+    """Check that the records of ``run`` are of ``topic`` and ``queue_id``, without checksums, and measure those with
+    offsets in ``[start, end)``.
 
-    Return where they begin and stop, their number, the first and the last offset; the offset of an invalid record at
-    the stop and its fault, 0 if there is none: 1 + the position of a status behind ``BAD_LENGTH``.
+    Return the position of the first one, the position after the last one that was read, their number, and the first and
+    the last offset (-1 if there are none); then the offset of an invalid record (-1 if there is none) and its fault, 0
+    if there is none: 1 + the position of its status after ``BAD_LENGTH``.
     """
     run_at, topic_at, position = run.ctypes.data, topic.ctypes.data, np.int64(0)
     begin, count, first, last = np.int64(0), np.int64(0), np.int64(-1), np.int64(-1)

@@ -108,7 +108,7 @@ def waits_for_trigger(situation: Situation) -> RuleMatch:
     due_ms = next_trigger_ms(situation)
     if situation.one_run and situation.driver is not Driver.ALIVE and situation.folder and situation.folder.ran_move:
         sentence = (
-            "The last run ended behind the batch that moved the query (before Spark 4.2, a run with availableNow has "
+            "The last run ended after the batch that moved the query (before Spark 4.2, a run with availableNow has "
             "one batch); what is unread waits"
         )
     elif situation.one_run and situation.driver is not Driver.ALIVE:

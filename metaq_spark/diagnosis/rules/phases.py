@@ -338,7 +338,7 @@ RULES: Final = (
     Rule("C12", "the query keeps up", (C, B), "Nothing to do.", WATCH),
     Rule(
         "C13",
-        "the query keeps its distance",
+        "the lag stays the same",
         (C, B),
         "It reads as fast as messages arrive and does not catch up: give it more cores, or larger batches.",
         WATCH,

@@ -60,8 +60,8 @@ def fault(slave: Broker, topic: str = "t", index: int = 0) -> str:
         (StoredRange(99, 99, A), StoredRange(10, 90, A), Agreement.REPLACE),
         (StoredRange(90, 90, A), StoredRange(10, 90, A), Agreement.CONTINUES),
         (StoredRange(0, 50, B), StoredRange(0, 90, A), "another incarnation"),
-        (StoredRange(0, 91, A), StoredRange(0, 90, A), "ends at 91, behind its original, which ends at 90"),
-        (StoredRange(0, 91, A), StoredRange(0, 90, None), "ends at 91, behind its original, which ends at 90"),
+        (StoredRange(0, 91, A), StoredRange(0, 90, A), "ends at 91, past the end of its original, 90"),
+        (StoredRange(0, 91, A), StoredRange(0, 90, None), "ends at 91, past the end of its original, 90"),
         (StoredRange(0, 50, A), StoredRange(51, 90, None), "its original begins at 51 by now"),
     ],
 )
@@ -137,7 +137,7 @@ async def test_a_master_that_went_back_in_time_is_not_followed(tmp_path: Path) -
         before = await until_same(tmp_path / "m", tmp_path / "s")
     async with running(configured(tmp_path / "old")) as master, client(master) as producer:
         async with running(configured(tmp_path / "s", role=slave_of(master))) as slave:
-            await until(lambda: "behind its original" in fault(slave), "the slave to notice")
+            await until(lambda: "past the end of its original" in fault(slave), "the slave to notice")
         await put_many(producer, bodies(40, 100, 2))
         async with running(configured(tmp_path / "s", role=slave_of(master))) as slave:
             await until(lambda: "differs from its original" in fault(slave), "the slave to notice")

@@ -204,7 +204,7 @@ async def test_a_master_that_lost_its_messages_sends_nothing(tmp_path: Path, uno
         async with pair_with(tmp_path, slave) as (master, producer):
             await until_in_sync(master)
             assert (await put(producer, b"anew"))[0] == 500
-            await trouble(master, "partition t-0: the copy ends at 1800, behind its original, which ends at 24")
+            await trouble(master, "partition t-0: the copy ends at 1800, past the end of its original, 24")
         assert (unopened.stored, stored_in(tmp_path / "s")) == (0, 15)
 
 

@@ -99,8 +99,8 @@ def test_a_state_that_is_newer_than_the_messages(restarted: RestartedBroker, tmp
     older.rename(restarted.data)
 
     said = restarted.start()
-    assert "committed offsets were behind the ends of their queues; the groups go on at the ends" in said
-    assert "delayed messages: the position is behind the end of the queue" in said
+    assert "committed offsets were beyond the ends of their queues; the groups go on at the ends" in said
+    assert "delayed messages: the position is beyond the end of the queue" in said
     with Asker(restarted.address) as asker:
         assert asker.committed("t", "g", 0) == 2
         restarted.send(0, *(f"new {number}" for number in range(3)), delay_level=1)

@@ -231,7 +231,7 @@ def test_what_was_cut_decided_by_hand_or_lost_is_said(tmp_path: Path, caplog: py
     assert said["the end of a Java broker's journal was cut"] == {"bytes": 4}
     lost = {"units": 1, "partition": "orders-0", "offset": 21}
     assert said["messages that a Java broker has committed are not in their partitions"] == lost
-    assert "branches that were ended by hand at the Java broker are not remembered here: heuristic.log" in said
+    assert "branches that were completed manually at the Java broker are not remembered here: heuristic.log" in said
 
 
 def test_without_a_java_broker_nothing_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

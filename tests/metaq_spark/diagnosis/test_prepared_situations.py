@@ -362,7 +362,7 @@ CASES = {
     ),
     "availableNow is done": Case(available_now_is_done, "waiting", "B3", "must be started again", "availableNow"),
     "availableNow ended behind a move": Case(
-        moved_and_run_once, "waiting", "B3", "must be started again", "ended behind the batch that moved the query"
+        moved_and_run_once, "waiting", "B3", "must be started again", "ended after the batch that moved the query"
     ),
     "availableNow is done, and the topic was made again": Case(
         available_now_and_made_again, "gone", "A6", "Was the topic deleted", "created again"

@@ -55,8 +55,8 @@ def test_positions(position: Position, resolved: dict[TopicPartition, int]) -> N
 @pytest.mark.parametrize(
     ("offsets", "words"),
     [
-        (at(a=0), "t/0-1, t/0-2 is missing; name every partition"),
-        (at(a=0, b=50, c=7, d=5), "t/0-3 holds no messages"),
+        (at(a=0), "no value for t/0-1, t/0-2; expected one for every partition"),
+        (at(a=0, b=50, c=7, d=5), "t/0-3: no messages, or not subscribed"),
     ],
 )
 def test_a_specific_position_names_every_partition(offsets: dict[TopicPartition, int], words: str) -> None:
@@ -106,8 +106,8 @@ def test_times_with_latest_where_no_message_is_that_new(times: Timestamps, resol
     [
         (Timestamps(1000), "t/0-2 has no message at or after 1000 (ms since 1970); set startingOffsetsByTimestampStr"),
         (Timestamps(5000), "t/0-0, t/0-1, t/0-2 has no message at or after 5000, 5000, 5000"),
-        (Timestamps(of_each_ms=at(a=1000, b=1000)), "t/0-2 is missing; name every partition"),
-        (Timestamps(of_each_ms=at(a=1000, b=1000, c=1000, d=1)), "t/0-3 holds no messages"),
+        (Timestamps(of_each_ms=at(a=1000, b=1000)), "no value for t/0-2; expected one for every partition"),
+        (Timestamps(of_each_ms=at(a=1000, b=1000, c=1000, d=1)), "t/0-3: no messages, or not subscribed"),
     ],
 )
 def test_times_that_nothing_answers_to(times: Timestamps, words: str) -> None:

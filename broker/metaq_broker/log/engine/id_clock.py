@@ -7,7 +7,7 @@ be wrong for a moment (just after a boot, or after a manual change), so it is co
 * **Never trusted:** a time before ids begin (2011), or beyond their range (2080).
 * **A jump**, by more than ``JUMP_MAX_S`` against the monotonic clock, is trusted when it has lasted for ``SETTLE_S``:
   an error is mostly shorter, a correction stays. The same goes for the first reading, if it is before the time when the
-  data was last used, or more than ``IDLE_MAX_S`` behind it.
+  data was last used, or more than ``IDLE_MAX_S`` after it.
 
 Until then puts are refused. Earlier promises, such as the commit of a prepared transaction, use the time that the clock
 would show without the jump. No id has a time that is not trusted. For a day after an accepted jump the clock is in
@@ -117,9 +117,9 @@ class IdClock:
         return doubt
 
     def accept(self) -> bool:
-        """Accept the wall clock from now on, for an operator; return whether it was doubted.
+        """Accept the wall clock from now on, for an operator; return whether that ended a doubt.
 
-        A clock that message ids cannot hold stays wrong.
+        It does not if the clock shows a time that message ids cannot hold.
         """
         self.time_ms()
         if self.fault is not None:

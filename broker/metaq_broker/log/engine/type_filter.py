@@ -39,7 +39,7 @@ class BetweenBoundaries(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LargeFrame:
-    """The only selected frame, too long for memory; the next one begins behind it."""
+    """The only selected frame, too long for memory; the next one begins after it."""
 
     frame: Slice
 

@@ -6,7 +6,7 @@ File ``durable-ends`` in the data folder, UTF-8 text, replaced atomically about 
     END ORDINAL INCARNATION FOLDER   durable at least up to END, ORDINAL messages; FOLDER is the rest of the line
     crc32 XXXXXXXX                   of all lines before, 8 hex digits
 
-A partition may have grown since, so its end is expected at or behind the recorded one. If it is before the recorded
+A partition may have grown since, so its end is expected at or after the recorded one. If it is before the recorded
 one, durable bytes are lost: readers know their offsets, which must not be given to other messages. A missing or damaged
 file has no effect.
 
@@ -32,7 +32,7 @@ _TITLE: Final = "metaq-durable-ends 1"
 class KnownEnd(NamedTuple):
     """A partition was durable up to ``end``, with ``ordinal`` messages before it, if that is known.
 
-    ``exact``: no message behind ``end`` can have been acknowledged.
+    ``exact``: no message after ``end`` can have been acknowledged.
     """
 
     end: int

@@ -96,7 +96,7 @@ class Files:
             rest = rest[written:]
 
     def pwrite_all(self, fd: int, parts: Sequence[Buffer], position: int) -> None:
-        """Write all of ``parts`` behind each other at ``position``, in one call unless the system writes less; after an
+        """Write all of ``parts`` in order at ``position``, in one call unless the system writes less; after an
         error any part may have been written.
         """
         written = os.pwritev(fd, parts, position) if len(parts) <= _PARTS_MAX else 0
@@ -104,7 +104,7 @@ class Files:
             self.pwrite(fd, b"".join(parts)[written:], position + written)
 
     def append(self, fd: int, data: Buffer) -> int:
-        """Write all of ``data`` behind the last byte of the file; return the position of its first byte."""
+        """Write all of ``data`` after the last byte of the file; return the position of its first byte."""
         position = self.size(fd)
         self.pwrite(fd, data, position)
         return position

@@ -12,7 +12,7 @@ because a broker that does not know the mark may have used the folder meanwhile.
 
 The mark of a failed fsync, ``failed-sync`` in the partition's folder, is the durable end as a decimal number and a line
 end. After a failed fsync the kernel may count the lost pages as written: the bytes still read back from memory, and a
-later fsync succeeds without them ever reaching the disk. So the next opening cuts everything behind the durable end,
+later fsync succeeds without them ever reaching the disk. So the next opening cuts everything after the durable end,
 then removes the mark.
 """
 

@@ -7,10 +7,10 @@ When a topic is deleted and created again, byte offsets begin again, and old off
     UUID                             32 lower-case hex digits
     crc32 XXXXXXXX                   of all lines before, 8 hex digits
 
-A new partition's UUID is created in memory and written by the first sync, before any message is readable; a partition
-without the file (a Java broker's, or an older version's) gets one when it is opened. It is not reported before it is
-durable, so a crash never undoes one that a reader has stored. It belongs to the folder: a copied or renamed folder
-keeps it, a deleted one loses it.
+A new partition's UUID is created in memory and written by the first sync, before any message is readable unless that
+write fails; a partition without the file (a Java broker's, or an older version's) gets one when it is opened. It is not
+reported before it is durable, so a crash never undoes one that a reader has stored. It belongs to the folder: a copied
+or renamed folder keeps it, a deleted one loses it.
 
 A damaged file may be another partition's, so it is replaced by a new incarnation, with a warning. Readers that know the
 old one then stop, or begin again, as for a recreated topic: both are better than using offsets that may mean other
@@ -36,7 +36,7 @@ _FORM: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class IncarnationDamaged(ValueError):
-    """The file exists and cannot be read; the text says why."""
+    """The file was read, and its contents are invalid; the text says why."""
 
 
 class Incarnation:
@@ -84,7 +84,7 @@ def read_incarnation(files: Files, directory: Path) -> str | None:
     """Return the UUID of a partition's folder, ``None`` if it has none.
 
     Raises:
-        IncarnationDamaged: The file exists and cannot be read.
+        IncarnationDamaged: The file's contents are invalid.
     """
     path = directory / FILE_NAME
     if not files.exists(path):

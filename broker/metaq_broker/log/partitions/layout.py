@@ -93,7 +93,7 @@ class Layout:
         return self.damage[place] if place >= 0 and offset < self.damage[place].end else None
 
     def intact_end(self, offset: int, limit: int) -> int:
-        """Return the start of the first damage behind ``offset``, at most ``limit``."""
+        """Return the start of the first damage after ``offset``, at most ``limit``."""
         place = bisect_right(self._damage_starts, offset)
         return min(limit, self._damage_starts[place]) if place < len(self._damage_starts) else limit
 

@@ -1,7 +1,7 @@
 """Opens a partition's folder: reads its files, and completes steps that a crash interrupted.
 
 Order of the steps that change the disk, each harmless if a crash repeats it or omits what follows: cut everything
-behind the durable end after a failed fsync; remove segments that never got their name and do not continue the log; cut
+after the durable end after a failed fsync; remove segments that never got their name and do not continue the log; cut
 the torn tail, or, where the end is lost, quarantine what is missing, write a new incarnation if need be, and extend the
 segment; make bytes, then names durable; write indexes; write the quarantine file; remove the failed-sync mark and
 orphaned indexes.
@@ -90,8 +90,8 @@ def load(
 ) -> Loaded:
     """Open the partition in ``directory``, created if necessary. Everything found and kept is durable on return.
 
-    ``durable_end``: cut everything behind it, because an fsync failed after it; a mark on disk says the same.
-    ``known_ends``: least ends of the partition; if it is shorter, it continues at the largest one nevertheless.
+    ``durable_end``: cut everything after it, because an fsync failed after it; a mark on disk says the same.
+    ``known_ends``: ends that the partition is known to have reached; a shorter one continues at the largest.
 
     Raises:
         PartitionRefused: The segments are not contiguous. Nothing was changed.
@@ -129,7 +129,7 @@ class _IndexEnds(NamedTuple):
 
 
 class _Judged(NamedTuple):
-    """An examined segment; ``old`` are the entries of its index if the file is kept unchanged."""
+    """An examined segment. ``old``: the entries of its index file if that is intact, else empty."""
 
     found: FoundSegment
     handle: FileHandle
@@ -332,7 +332,7 @@ class _LogLoader:
         return IndexBuilder(segment.index.unwritten, last.offset, last.ordinal, last.time_ms, self._interval_bytes)
 
     def _recover_tail(self, last: FoundSegment) -> IndexBuilder:
-        """Examine the last segment and unnamed ones behind it; cut; make everything durable."""
+        """Examine the last segment and unnamed ones after it; cut; make everything durable."""
         judged = [self._judge_tail(last)]
         lost = self._report.lost
         for found in list(self._found.unnamed):
@@ -394,7 +394,7 @@ class _LogLoader:
         """Extend a segment, or the log, to its former length with a hole that takes no space.
 
         The range is quarantined first, which also records it if a crash follows. A new incarnation is for readers that
-        may know offsets behind ``end``.
+        may know offsets after ``end``.
         """
         write_quarantine(self._files, self._directory, self._damage)
         if new_incarnation:

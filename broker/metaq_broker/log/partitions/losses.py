@@ -2,7 +2,7 @@
 
 The end of the last segment is compared with: ends that were recorded outside the partition (in ``clean-shutdown`` and
 ``durable-ends``), the mark of a failed sync, indexes that reach beyond their segment or whose segment is missing, and
-quarantined ranges behind the end. A partition that lost its end continues at the old one, and the missing range is
+quarantined ranges after the end. A partition that lost its end continues at the old one, and the missing range is
 quarantined, so that no offset that a reader may know is given to another message. If the old end is not known exactly,
 the partition also gets a new incarnation.
 
@@ -48,7 +48,7 @@ _SPANS_COMPARED: Final = 4
 class LostEnd:
     """Bytes ``[start, end)`` were durable and are missing. ``ordinal`` messages were before ``end``, if that is known.
 
-    ``exact``: no message behind ``end`` was acknowledged. ``all_segments``: the folder has no segment at all.
+    ``exact``: no message after ``end`` was acknowledged. ``all_segments``: the folder has no segment at all.
     """
 
     start: int
@@ -121,7 +121,7 @@ def _may_reach_behind(files: Files, path: Path, end: int) -> bool:
 
 
 def _orphans(names: Sequence[str], behind: int) -> Iterator[int]:
-    """Yield the starts of indexes behind the last segment: their segments must be lost, because an index is created
+    """Yield the starts of indexes after the last segment: their segments must be lost, because an index is created
     later.
     """
     for name in names:

@@ -8,7 +8,7 @@ I2. Only what is durable is read: bytes from ``readable_end`` on are never serve
 I3. Only what is durable is acknowledged: ``readable_end`` moves when every step of a sync has succeeded.
 I4. A write is stored whole or leaves no trace. One that finds no space is refused and changes nothing; after any other
     failed write the log is read-only, and what was appended before is still synced and served.
-I5. After a failed fsync nothing behind the durable end is trusted, even if later syncs succeed.
+I5. After a failed fsync nothing after the durable end is trusted, even if later syncs succeed.
 I6. Segments follow each other without a gap. Segments are forgotten from the oldest one on, only finished and durable
     ones, and never the one that is written.
 I7. Recovery cuts only what was not acknowledged: the torn tail of the newest segment. Damage elsewhere is quarantined,
@@ -353,7 +353,7 @@ class PartitionLog:
     def reopen(self, verify: Verify = "tail") -> RecoveryReport:
         """Recover on newly opened files, as a restart would; afterwards the log is writable again (blocking).
 
-        A sync job that is still under way is ignored. After a failed fsync everything behind ``readable_end`` is cut.
+        A sync job that is still under way is ignored. After a failed fsync everything after ``readable_end`` is cut.
 
         Raises:
             PartitionRefused, OSError: It cannot be recovered; the log does not change.

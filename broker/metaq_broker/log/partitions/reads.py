@@ -41,7 +41,7 @@ class Slice(NamedTuple):
 
 
 class ReadAtEnd(NamedTuple):
-    """There is nothing (yet) at ``offset``: it is at or behind ``readable_end``."""
+    """There is nothing (yet) at ``offset``: it is at or after ``readable_end``."""
 
     readable_end: int
     offset: int

@@ -5,7 +5,7 @@ it touches.
 
 **A torn tail** is what a crash leaves: bytes at the end that were being written and were never acknowledged. It is cut.
 **Damage** is everything else: bytes that were correct once. It is quarantined - named, kept on disk, never served - and
-the messages behind it stay where they are. The rules, in this order:
+the messages after it stay where they are. The rules, in this order:
 
 1. *Proven spans.* Where the index has two neighbouring entries, one CRC over the bytes between them proves all of them,
    headers included. Only spans that fail are read frame by frame. If then every body is intact, one flipped bit in
@@ -13,18 +13,18 @@ the messages behind it stay where they are. The rules, in this order:
 2. *Known damage* (in the quarantine file, or marked in the index) is skipped without being read again.
 3. *A frame* is valid if its length fits into the file, its body matches its checksum, and it is not an empty message
    with id 0: files that lost their data are full of zeros, and twenty zeros would otherwise be a message.
-4. *Behind a bad frame* the next one is searched for, by the most reliable sign first:
+4. *After a bad frame* the next one is searched for, by the most reliable sign first:
    a. at the end given by the bad frame's own length, if frames continue there (the damage is in its body, or in its
       checksum);
    b. at the end of its body according to its own checksum, if frames continue there (the damage is in its length);
-   c. if its header is plausible but the frame would end behind the end of the file, and nothing is known behind it, the
+   c. if its header is plausible but the frame would end after the end of the file, and nothing is known after it, the
       tail is torn. Apparent frames further on are inside the payload of that message;
-   d. at the first position behind it from which valid frames continue. Candidates have an id of the same broker; if no
-      index entry is behind it, bytes within the length of a plausible header do not count as messages;
+   d. at the first position after it from which valid frames continue. Candidates have an id of the same broker; if no
+      index entry is after it, bytes within the length of a plausible header do not count as messages;
    e. at the next index entry.
    "Continue" means: up to exactly the next index entry, with fewer messages than the entry counts (so that frames
    inside a payload do not count as messages); without an entry, at least one valid frame with a body.
-5. *Nothing behind it*: everything from the bad frame on is the torn tail. But bytes below the durable end - the last
+5. *Nothing after it*: everything from the bad frame on is the torn tail. But bytes below the durable end - the last
    index entry, a clean shutdown's end, all of an older segment - were acknowledged once: they are quarantined, never
    cut, so that an offset that a reader has seen is never given to another message.
 
@@ -51,7 +51,7 @@ from metaq_broker.log.segments.segment_view import SegmentView
 
 @dataclass(slots=True)
 class Examined:
-    """The result for one segment. Its messages end at ``end``; behind it is a torn tail.
+    """The result for one segment. Its messages end at ``end``; after it is a torn tail.
 
     ``builder`` has the segment's index entries up to ``end``. ``suspect`` are spans whose bodies are all intact but
     whose ids or flags have changed.
@@ -182,7 +182,7 @@ class _Examination:
         return True
 
     def _anchor(self, offset: int) -> Anchor | None:
-        """Return the first old entry behind ``offset`` that is still a frame boundary."""
+        """Return the first old entry after ``offset`` that is still a frame boundary."""
         for entry in self._entries[bisect_right(self._offsets, offset) :]:
             if entry.offset == self._view.end or self._view.valid_at(entry.offset):
                 if self._ordinal_shift is None:

@@ -1,4 +1,4 @@
-"""Finds where messages continue behind a damaged frame. The rules are at the top of ``recovery``."""
+"""Finds where messages continue after a damaged frame. The rules are at the top of ``recovery``."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 class Anchor(NamedTuple):
-    """A known frame boundary behind the damage, and the number of messages between the damage and it."""
+    """A known frame boundary after the damage, and the number of messages between the damage and it."""
 
     offset: int
     messages: int
 
 
 def next_boundary(view: SegmentView, offset: int, reference_id: int | None, anchor: Anchor | None) -> int | None:
-    """Return the start of the first frame behind the damaged one at ``offset``; ``None`` if none follows.
+    """Return the start of the first frame after the damaged one at ``offset``; ``None`` if none follows.
 
     ``reference_id`` is the id of an intact message of the same segment. With an anchor, the result is at most the
     anchor.

@@ -37,7 +37,7 @@ class PartitionTail:
         self._forget()
 
     def cut(self, offset: int) -> None:
-        """Remove what begins at or behind ``offset``, newest first, except a first segment; shorten the last one."""
+        """Remove what begins at or after ``offset``, newest first, except a first segment; shorten the last one."""
         segments = self._segments()
         while len(segments) > 1 and segments[-1][0].start >= offset:
             self._remove(segments.pop()[0])

@@ -83,7 +83,7 @@ class RetentionPolicy:
     def expired(self, segments: Sequence[SegmentInfo], now_ms: int, grown_s: float = inf) -> list[SegmentInfo]:
         """Return the ``segments`` (of a whole partition, oldest first) that are not kept any more, oldest first.
 
-        Never the one that is being written, and none behind one that is kept. ``now_ms`` is the wall clock, ``grown_s``
+        Never the one that is being written, and none after one that is kept. ``now_ms`` is the wall clock, ``grown_s``
         the monotonic one: a segment that was written since the start must be too old by both.
         """
 

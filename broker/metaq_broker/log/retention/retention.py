@@ -368,7 +368,8 @@ class Retention:
             RetentionFailed: The clock is in doubt: nothing is removed.
         """
         if (doubt := self._doubt()) is not None:
-            raise RetentionFailed(f"nothing is removed by age, {doubt}; say `ctl clock accept` if the clock is right")
+            advice = "if the clock is right, run `metaq-broker ctl clock accept`"
+            raise RetentionFailed(f"nothing is removed by age, {doubt}; {advice}")
         return await self._run(lambda name: topic is None or name == topic)
 
     async def settle(self, log: PartitionLog) -> None:

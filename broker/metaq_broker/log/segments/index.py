@@ -386,7 +386,7 @@ class IndexBuilder:
     def add_block(self, block: FrameBlock, now_ms: Callable[[], int], *, ids_ascend: bool = True) -> None:
         """Add a block of one frame or more. ``now_ms`` returns the time for ids without one.
 
-        ``ids_ascend``: no message of the block is later than the ones behind it.
+        ``ids_ascend``: no message of the block is later than the ones after it.
         """
         if block.count == 1:
             known = timestamp_ms(message_id_at(block.data))

@@ -56,8 +56,8 @@ class Segment:
 
     ``first_ordinal`` and ``messages`` count messages (damaged ones too); no message before it is later than
     ``first_ms``. ``handle`` is its open file: always there while it is being written or not durable, else opened when
-    needed. ``named``: whether the file has its final name. ``written_s``: the last write by the monotonic clock, if the
-    log was opened before it.
+    needed. ``named``: whether the file has its final name. ``written_s``: when it was last synced, in seconds of the
+    monotonic clock; ``None`` if not since the log was opened.
     """
 
     start: int

@@ -79,7 +79,7 @@ class SegmentFiles:
                 self._files.unlink(self.directory / name)
 
     def cut_back(self, durable_end: int) -> None:
-        """Remove everything behind ``durable_end``: it was written around an fsync that failed."""
+        """Remove everything after ``durable_end``: it was written around an fsync that failed."""
         for found in [*self.named, *self.unnamed]:
             if found.start > durable_end or (found.start == durable_end and not found.file.named):
                 self.remove(found)

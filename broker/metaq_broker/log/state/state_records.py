@@ -22,7 +22,7 @@ that reappears after a crash can pass for one. Later records of a key replace ea
 
 ``durable size`` is how much of the file was known to be durable when the record was written. It distinguishes torn
 writes from damage. After a power loss any part of the last writes may be missing, so everything from the first broken
-record on is cut. But if the header, or an intact record behind it, says that this position was durable already, the
+record on is cut. But if the header, or an intact record after it, says that this position was durable already, the
 bytes have changed since: that is damage, and cutting there would undo acknowledged changes.
 """
 
@@ -233,7 +233,7 @@ def _read_record(file_number: int, content: bytes, at: int, position: int = 0) -
 
 
 def _durable_witness(file_number: int, content: bytes, broken: int) -> int | None:
-    """Return the position of an intact record behind ``broken`` that says that ``broken`` was durable."""
+    """Return the position of an intact record after ``broken`` that says that ``broken`` was durable."""
     at = content.find(_MARK, broken)
     while at >= 0:
         record = _read_record(file_number, content, at)

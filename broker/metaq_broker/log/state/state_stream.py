@@ -1,6 +1,6 @@
 """A state file as a replicated stream.
 
-The stream is the table's files, one behind the other: each is a *generation*, and begins with all entries. A leader
+The stream is the table's files, one after the other: each is a *generation*, and begins with all entries. A leader
 writes a new one beside the old one, and gives it the file's name when the other members have it; then the old one is
 gone, and the stream begins at the new one. A follower does the same: it gives a generation its name when it has all
 entries. So a broker has one whole generation at any time, and what is left of an unfinished one is removed at a start.
@@ -369,7 +369,7 @@ class StateStream:
         self._open()
 
     async def repair(self, intention: Intention) -> None:
-        """Cut what is behind the intact records, if something was lost: the leader sends it again.
+        """Cut what is after the intact records, if something was lost: the leader sends it again.
 
         A generation that is not complete yet goes on where it ends.
         """

@@ -131,7 +131,7 @@ class StreamedCommits(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _StateFile:
-    """The open file: everything before ``size`` is durable, everything behind it is ignored.
+    """The open file: everything before ``size`` is durable, everything after it is ignored.
 
     ``start``: the offset of its first byte in a replicated stream.
     """
@@ -324,7 +324,7 @@ class StateTable:
         return self.bytes_max - self.bytes_max // OWN_SHARE
 
     def part(self, number: int, position: int, bytes_max: int) -> StatePart | None:
-        """Return durable bytes behind ``position`` of file ``number``; of another file, from its first record on.
+        """Return durable bytes after ``position`` of file ``number``; of another file, from its first record on.
 
         ``None``: not at this moment, since a new file is being written. Raises ``OSError``.
         """
@@ -554,7 +554,7 @@ class StateTable:
 
     @property
     def end(self) -> int:
-        """Where the stream of the table's files ends: behind the last byte that is durable here."""
+        """Where the stream of the table's files ends: after the last byte that is durable here."""
         commit = self._commit
         if commit is not None and commit.fresh is not None and commit.error is None:
             return commit.fresh.end

@@ -3,7 +3,7 @@
 *Epochs* divide a stream by the master that appended. ``EpochStart(7, 4096)``: from byte 4096 on, the bytes are of the
 master of epoch 7. Bytes before the first entry are of epoch 0: that stands for the epoch in which the incarnation was
 created, since a master adds an entry to every stream that exists when its epoch begins. So two copies of one
-incarnation have the same bytes up to the end of the last epoch that both have. Entries at or behind the end have no
+incarnation have the same bytes up to the end of the last epoch that both have. Entries at or after the end have no
 bytes yet; entries of epochs that ended before ``start`` are left out.
 """
 

@@ -81,7 +81,7 @@ class TailFiles(Protocol):
         """Return bytes before ``end``, at least one, whatever they are."""
 
     def forget_end(self, offset: int) -> None:
-        """Lower all records that say that the stream is durable behind ``offset``: its loss is intended."""
+        """Lower all records that say that the stream is durable after ``offset``: its loss is intended."""
 
     def cut(self, offset: int) -> None:
         """Remove the bytes from ``offset`` on, and everything derived from them, durably."""

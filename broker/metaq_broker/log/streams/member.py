@@ -38,7 +38,7 @@ FILE_NAME: Final = "pair-member"
 LEFT_NAME: Final = "pair-member.left"
 """The file of a member whose folder a broker without ``[pair]`` has used."""
 BOOTS_MAX: Final = 1000
-"""Limit on remembered boots: so often a member may start without reaching ZooKeeper, and still lead."""
+"""Limit on remembered boots: a member may start this many times without reaching ZooKeeper, and still become master."""
 
 _TITLE: Final = "metaq-pair-member 1"
 _WORDS: Final = ("uuid", "broker", "boots", "promised", "seen")
@@ -85,7 +85,7 @@ def _parse(lines: list[str]) -> MemberRecord:
         raise ValueError(f"expected the lines {', '.join(_WORDS)}")
     uuid, broker, boots, promised, seen = (value for _, _, value in words)
     if not _UUID.fullmatch(uuid) or not all(_BOOT.fullmatch(boot) for boot in boots.split()):
-        raise ValueError("its uuid or its boots are of another form")
+        raise ValueError("uuid: expected 32 hex digits; boots: expected NUMBER-8HEX")
     return MemberRecord(uuid, int(broker), tuple(boots.split()), int(promised), int(seen))
 
 

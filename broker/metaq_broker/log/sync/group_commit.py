@@ -107,7 +107,11 @@ class _Partition(SyncQueue[SyncJob]):
 
 
 class GroupCommit:
-    """Used on one event loop, from the first call of ``schedule`` or ``wait`` until ``stop``."""
+    """Schedules and runs the syncs of all partitions.
+
+    Used on one event loop, from the first call of ``schedule`` or ``wait`` until ``stop``. A data folder counts as a
+    disk.
+    """
 
     def __init__(
         self,
@@ -225,7 +229,10 @@ class GroupCommit:
             await partition.settling[-1]
 
     def settle_alone(self, log: PartitionLog, reason: str) -> None:
-        """Wait for no other broker with what ``log`` has: refuse it with ``reason``. For a log that is removed."""
+        """Fail everything of ``log`` that waits for the other broker of a pair, with ``reason``; nothing does here.
+
+        For a log that is removed.
+        """
 
     def policies_changed(self) -> None:
         """Read the policies of all partitions again. Waiting callbacks still wait for their sync."""

@@ -58,7 +58,8 @@ def settle_tls(values: dict[str, Any], source: str) -> None:
         if has_ca:
             raise ConfigError(where, "value 'none'; with tlsClientCaFile, expected optional or required")
         auth = values["tls_client_auth"]
-        raise ConfigError(where, f"value {auth!r}; it needs tlsClientCaFile, which signs the certificates of clients")
+        file = "tlsClientCaFile, the file of the authorities that sign clients' certificates"
+        raise ConfigError(where, f"value {auth!r}; expected {file}")
 
 
 def check_topic_allow_lists(section: Section, lists: AllowLists, client_auth: str, source: str) -> None:

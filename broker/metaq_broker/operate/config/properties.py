@@ -16,7 +16,7 @@ _SHORT: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """Return keys and values; for a repeated key, the last value. Blanks behind a value belong to it.
+    """Return keys and values; for a repeated key, the last value. Blanks after a value belong to it.
 
     Raises:
         ValueError: ``\\u`` is not followed by four hex digits.

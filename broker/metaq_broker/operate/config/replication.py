@@ -78,7 +78,7 @@ class SlaveConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamsaConfig:
-    """The master of a synchronous pair. ``timeout_ms``: longest wait for the slave's answer to one run of frames.
+    """The master of a synchronous pair. ``timeout_ms``: longest wait for the slave's answer to one block of the log.
 
     The keys without effect have no counterpart here: there are no threads to count, no consumers' offsets to repair,
     and the pair is out of sync after the first failure.
@@ -160,7 +160,10 @@ def read_role(sections: Mapping[str, Section], source: str) -> Role | None:
 
 
 def role_warnings(role: Role | None, tls_cert_file: str, source: str) -> list[str]:
-    """Return what a role's keys ask for and do not get; ``tls_cert_file``: of this broker's port."""
+    """Return warnings: keys that a role ignores, or that keep the other broker from connecting.
+
+    ``tls_cert_file``: of this broker's port.
+    """
     if isinstance(role, SamsaConfig) and role.recover_offset:
         return [f"{source} [{SAMSA}] recoverOffset: ignored; offsets are the same on both brokers of a pair"]
     if tls_cert_file and isinstance(role, PairConfig | GregorConfig):
@@ -183,7 +186,7 @@ def check_pair(role: Role | None, own: Address, has_registry: bool, source: str)
     """Check that a member of a pair has ZooKeeper (``has_registry``) and is not its own other member.
 
     Raises:
-        ConfigError: It has not, or is.
+        ConfigError: ZooKeeper is not configured, or ``other`` is this broker's own address.
     """
     if not isinstance(role, PairConfig):
         return
@@ -202,7 +205,8 @@ def _slave(section: Section, source: str) -> SlaveConfig | None:
         return None
     values["group"] = values["group"] or f"meta-slave-group_{values['slave_id']}"
     if " " in values["group"]:
-        raise ConfigError(f"{source} [{section.name}] slaveGroup", "expected a name without blanks")
+        where = f"{source} [{section.name}] slaveGroup"
+        raise ConfigError(where, f"value {values['group']!r}; expected a name without blanks")
     return SlaveConfig(**values)
 
 

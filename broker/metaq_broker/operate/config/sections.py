@@ -57,8 +57,9 @@ class TopicConfig:
     )
     unflush_threshold: int = key(
         "unflushThreshold", number(INT32_MIN, INT32_MAX),
-        "0 or less: a put is answered when it is on the disk (group commit). N: an fsync for every N messages, and "
-        "answers before it. See [What an acknowledgement means](operations.md#what-an-acknowledgement-means)", 0,
+        "0 or less: a put is answered when it is on the disk (group commit). N: it is answered when it is written, and "
+        "synced once more than N messages are not on the disk, or after `unflushInterval`. "
+        "See [What an acknowledgement means](operations.md#what-an-acknowledgement-means)", 0,
         sample="0",
     )
     unflush_interval_ms: int = key(
@@ -110,7 +111,7 @@ class SystemConfig(TopicConfig):
     )
     metrics_port: int = key(
         "metricsPort", _PORT,
-        "port for Prometheus, on `bindAddress`; 0 = none. See [Metrics](monitoring.md)", 0, kind=OUR_OWN,
+        "port for Prometheus, on `bindAddress`; 0 = none. See [Metrics](administration.md#metrics)", 0, kind=OUR_OWN,
     )
     data_log_path: str = key("dataLogPath", plain, "folder in which `transactions/` is kept", "", shown="= `dataPath`")
     segment_bytes_max: int = key(
@@ -154,10 +155,12 @@ class SystemConfig(TopicConfig):
         "transactions: 0 = left to the operating system, 1 = synced before it is acknowledged, 2 = synced each second",
         1,
     )
-    transaction_timers_max: int = key("maxTxTimeoutTimerCapacity", _COUNT, "unfinished transactions", 30_000)
+    transaction_timers_max: int = key("maxTxTimeoutTimerCapacity", _COUNT, "most unfinished transactions", 30_000)
     transaction_timeout_s_max: int = key("maxTxTimeoutInSeconds", _COUNT, "longest timeout of a transaction", 60)
-    checkpoints_max: int = key("maxCheckpoints", _COUNT, "of the transaction journal", 3)
-    checkpoint_interval_ms: int = key("checkpointInterval", _MILLISECONDS, "of the transaction journal, ms", 3_600_000)
+    checkpoints_max: int = key("maxCheckpoints", _COUNT, "checkpoints of the transaction journal that are kept", 3)
+    checkpoint_interval_ms: int = key(
+        "checkpointInterval", _MILLISECONDS, "ms between two checkpoints of the transaction journal", 3_600_000,
+    )
     message_bytes_max: int = key(
         "maxMessageSize", _BODY_BYTES, "longest message body in bytes", 4 * MIB, kind=OUR_OWN,
     )
@@ -197,7 +200,7 @@ class SystemConfig(TopicConfig):
     )
     update_consumer_offsets: bool = key(
         "updateConsumerOffsets", boolean,
-        "a get behind the end is answered with 301 and the end instead of 404", False,
+        "a get beyond the end is answered with 301 and the end instead of 404", False,
     )
     tls_cert_file: str = key(
         "tlsCertFile", file_path,
@@ -233,10 +236,12 @@ class ZooKeeperConfig:
     # fmt: off
     connect: str = key(
         "zk.zkConnect", zookeeper_hosts,
-        "`HOST:PORT,HOST:PORT`; with a `/PATH` behind it everything is below that. Without it, the broker does not use "
+        "`HOST:PORT,HOST:PORT`; with a `/PATH` after it everything is below that. Without it, the broker does not use "
         "ZooKeeper", "",
     )
-    enable: bool = key("zk.zkEnable", boolean, "`false`: the same", True)
+    enable: bool = key(
+        "zk.zkEnable", boolean, "`false`: the broker does not use ZooKeeper, whatever `zk.zkConnect` says", True,
+    )
     root: str = key("zk.zkRoot", zookeeper_path, "where MetaQ's tree begins", "/meta")
     session_timeout_ms: int = key(
         "zk.zkSessionTimeoutMs", _MILLISECONDS,
@@ -258,7 +263,7 @@ class ZooKeeperConfig:
 
     @property
     def address(self) -> ZooKeeperAddress:
-        """The address of MetaQ's tree; a path behind the hosts of ``connect`` is above ``root``."""
+        """The address of MetaQ's tree; a path after the hosts of ``connect`` is above ``root``."""
         hosts, slash, above = self.connect.partition("/")
         return ZooKeeperAddress(hosts, slash + above + self.root)
 

@@ -160,12 +160,12 @@ def schedule(text: str) -> str:
 
 
 def zookeeper_hosts(text: str) -> str:
-    """Return the hosts of a ZooKeeper, and the path behind them if there is one, without blanks."""
+    """Return the hosts of a ZooKeeper, and the path after them if there is one, without blanks."""
     hosts = ",".join(host.strip() for host in text.split(","))
     try:
         ZooKeeperAddress.parse(hosts)
     except ValueError:
-        raise ValueError("HOST:PORT,HOST:PORT, with /PATH behind the last one if all of MetaQ is below it") from None
+        raise ValueError("HOST:PORT,HOST:PORT, with /PATH after the last one if all of MetaQ is below it") from None
     return hosts
 
 

@@ -73,7 +73,7 @@ def action(
 
 def _index(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) >= 1 << 31:
-        raise argparse.ArgumentTypeError(f"partition {text!r}: expected an index such as 0")
+        raise argparse.ArgumentTypeError(f"partition {text!r}: expected an index, 0..2147483647")
     return int(text)
 
 

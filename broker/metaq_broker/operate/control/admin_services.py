@@ -1,4 +1,5 @@
-"""What operators use at a running broker: the control socket, reload, metrics. Opened last at start, closed first.
+"""What operators use at a running broker: the control socket, reload, metrics. Opened last; takes no
+commands from the moment the others close, and is closed after them.
 
 Clients are served without it, so a control socket that cannot be created is only logged as an error.
 """

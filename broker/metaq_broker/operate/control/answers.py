@@ -223,7 +223,8 @@ def transactions(result: Mapping[str, Any]) -> list[str]:
         )
         for row in result["prepared"]
     ]
-    ended = [f"{row['outcome'].replace('_', ' ')} by hand: {row['key']}" for row in result["ended_by_hand"]]
+    completed = result["ended_by_hand"]
+    ended = [f"completed manually: {row['key']} ({row['outcome'].replace('_', ' ')})" for row in completed]
     return table(head, rows) + ended or ["no prepared transactions"]
 
 

@@ -186,7 +186,7 @@ async def _partitions(parts: BrokerParts, topic: str | None) -> Result:
     rows += _not_served_rows(parts, topic)
     if not rows and topic is not None and topic not in parts.engine.config.topics:
         if parts.engine.config.accepts(topic):
-            raise CommandRefused(REFUSED, f"this broker has no topic {topic!r} yet; the first put makes it")
+            raise CommandRefused(REFUSED, f"this broker has no topic {topic!r} yet; the first put creates it")
         raise CommandRefused(REFUSED, f"this broker has no topic {topic!r}")
     return {"partitions": sorted(rows, key=lambda row: (row["topic"], row["index"]))}
 
@@ -215,7 +215,7 @@ def _not_served_rows(parts: BrokerParts, wanted: str | None) -> Iterator[dict[st
 
 @action(
     "close",
-    "refuse puts and gets until they are opened, or the broker starts anew",
+    "refuse puts and gets on partitions until `open` or a restart",
     TOPIC,
     PARTITIONS,
     lines=answers.done("closed"),
@@ -241,7 +241,7 @@ async def _open(parts: BrokerParts, topic: str, indexes: Sequence[int]) -> Resul
 
 @action(
     "acknowledge",
-    "show lost data of partitions no longer; it stays lost",
+    "stop reporting lost data of partitions",
     TOPIC,
     PARTITIONS,
     lines=answers.done("acknowledged"),
@@ -288,9 +288,10 @@ async def _move(parts: BrokerParts, topic: str, indexes: Sequence[int], by: int)
     TOPIC,
     INDEX,
     lines=answers.reopened,
-    doc="recovers a partition that is read-only since a write or sync failed, or could not be opened at the "
+    doc="recovers a partition that has been read-only since a write or sync failed, or could not be opened at the "
     "start. It can be read meanwhile; messages that were never acknowledged may be cut. Commits that failed "
-    "because of it are completed within 10 s; `status` lists them until then",
+    "because of it are completed within 10 s; `status` lists them until then. In a pair, `switch` or a restart "
+    "does it",
 )
 async def _reopen(parts: BrokerParts, topic: str, index: int) -> Result:
     report = await parts.maintenance.reopen(topic, index)
@@ -308,7 +309,7 @@ def _recovered(report: RecoveryReport) -> dict[str, Any]:
 
 @action(
     "transactions",
-    "prepared transactions, and those that were ended by hand",
+    "prepared transactions, and those that were completed manually",
     lines=answers.transactions,
     reads=True,
 )
@@ -329,7 +330,7 @@ async def _transactions(parts: BrokerParts) -> Result:
 
 @action(
     "transaction",
-    "end a prepared transaction by hand, or forget that it was",
+    "complete a prepared transaction, or forget its outcome",
     STEP,
     KEY,
     lines=answers.transaction,
@@ -413,10 +414,10 @@ async def _run_retention(parts: BrokerParts, topic: str | None) -> list[Retired]
 
 @action(
     "clock",
-    "believe a clock that has jumped: messages are deleted by age again",
+    "accept a clock that has jumped: messages are deleted by age again",
     word("accept"),
     lines=answers.clock,
-    doc="believes a clock that has [jumped](operations.md#when-the-clock-is-wrong): puts are accepted and "
+    doc="accepts a clock that has [jumped](operations.md#when-the-clock-is-wrong): puts are accepted and "
     "segments deleted by age at once",
 )
 async def _clock(parts: BrokerParts) -> Result:

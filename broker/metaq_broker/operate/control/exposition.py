@@ -1,8 +1,8 @@
 """Metrics for Prometheus over HTTP, on threads of their own: ``GET /metrics``.
 
-A request gets the figures from the event loop; everything that may wait for a disk or a client happens in the request's
-thread. So a scrape never delays the broker, and all figures are from one moment. This is the only module that imports
-prometheus_client.
+The broker's figures are collected in one step of the event loop; free disk space and the figures of the process are
+read afterwards, in the request's thread. So a slow disk or client does not delay the broker. This is the only module
+that imports prometheus_client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ THREADS_MAX: Final = 8
 """Limit on concurrent requests; further connections are closed."""
 
 REQUEST_S_MAX: Final = 5.0
-"""How long a client may be silent, and how long the event loop may take for the figures, in seconds."""
+"""How long a client may be silent, in seconds."""
 
 STOP_POLL_S: Final = 0.05
 

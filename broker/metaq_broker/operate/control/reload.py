@@ -179,10 +179,11 @@ class Reloader:
     def _shrunk(self, running: BrokerConfig, config: BrokerConfig) -> Iterator[str]:
         for name, topic in config.topics.items():
             indexes = [log.index for log in self._stores.logs() if log.topic == name]
-            behind = [index for index in indexes if index >= topic.num_partitions]
-            if behind and topic.num_partitions < running.topic_settings(name).num_partitions:
-                rest = f"{name}-{behind[0]}" + (f" to {name}-{behind[-1]}" if len(behind) > 1 else "")
-                yield f"{rest}: still there to be read, but behind numPartitions={topic.num_partitions}: no more puts"
+            beyond = [index for index in indexes if index >= topic.num_partitions]
+            if beyond and topic.num_partitions < running.topic_settings(name).num_partitions:
+                rest = f"{name}-{beyond[0]}" + (f" to {name}-{beyond[-1]}" if len(beyond) > 1 else "")
+                limit = f"not below numPartitions={topic.num_partitions}"
+                yield f"{rest}: {limit}: it can still be read, and accepts no puts"
 
     async def _open_folders(self, config: BrokerConfig) -> list[LogStore]:
         """Open the data folders that only new topics use, all or none."""

@@ -211,7 +211,7 @@ class PairDriver:
             self._feed(events.DiskFailed(f"{type(defect).__name__}: {defect}"))
 
     def _one_by_one(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Run ``work`` behind earlier work of the same ``name``."""
+        """Run ``work`` after earlier work of the same ``name``."""
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues[name] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""The messages between members as bytes: a line of JSON, and behind it the bytes of a run.
+"""The messages between members as bytes: a line of JSON, and after it the bytes of a run.
 
 ::
 
@@ -24,7 +24,7 @@ from metaq_broker.log.streams.stream import StreamBytes
 from metaq_broker.replication.pair.messages import PairMessage, StreamRun
 
 _FRONT_BYTES: Final = 4096
-"""The line of a run is shorter; other messages have no bytes behind it."""
+"""The line of a run is shorter; other messages have no bytes after it."""
 
 _KINDS: Final[dict[str, type]] = {kind.__name__: kind for kind in get_args(PairMessage)}
 

@@ -14,7 +14,7 @@ from metaq_broker.log.streams.facts import Epochs, StreamFacts, StreamOrigin
 
 
 def epoch_end(epochs: Epochs, epoch: int, end: int) -> int:
-    """Return the offset behind the last byte of ``epoch`` in a copy that ends at ``end``."""
+    """Return the offset after the last byte of ``epoch`` in a copy that ends at ``end``."""
     return min((entry.start for entry in epochs if entry.epoch > epoch), default=end)
 
 

@@ -8,7 +8,7 @@ A message is due when the level's delay has passed since it was stored. If the c
 it was set back or a former master's was ahead, it waits at most the delay from then on. Messages are delivered in
 batches; one batch of a level is in progress at a time, so the messages of a level stay in order. Deliveries that the
 disk refuses are retried after ``RETRY_MS``, and so is a level with any other error, while the other levels continue;
-errors are logged once a minute. A position behind the end of its queue belongs to a newer copy of the log; it is reset
+errors are logged once a minute. A position beyond the end of its queue belongs to a newer copy of the log; it is reset
 to the end. A position in a renumbered queue is reset to its start.
 """
 
@@ -143,7 +143,7 @@ class LevelQueues(Generic[M]):
         refusal = self._log.fault(level.queue)
         if refusal is None:
             fields = {"level": level.number, "position": level.position, "end": end}
-            _LOG.warning("delayed messages: the position is behind the end of the queue", extra={"fields": fields})
+            _LOG.warning("delayed messages: the position is beyond the end of the queue", extra={"fields": fields})
             self._note(level, end, ())
         return refusal
 

@@ -29,7 +29,7 @@ class WaitingMessage(NamedTuple, Generic[M]):
 
 
 class Read(NamedTuple, Generic[M]):
-    """Messages in the order of their ordinals; the next one is ``next_ordinal`` or behind it."""
+    """Messages in the order of their ordinals; the next one is ``next_ordinal`` or after it."""
 
     waiting: Sequence[WaitingMessage[M]]
     next_ordinal: int
@@ -42,7 +42,7 @@ class WaitingLog(Protocol[M]):
         """Return at most ``count`` messages from ordinal ``first`` on. ``first`` below the log start: from there."""
 
     def end(self, queue: int) -> int:
-        """Return the ordinal behind the last readable message of a queue."""
+        """Return the ordinal after the last readable message of a queue."""
 
     def renumbered(self, queue: int) -> int | None:
         """Return the ordinal of the first message if a queue was renumbered at this start, else ``None``.

@@ -135,7 +135,7 @@ class ClientQuestions:
         return {queue: asked.offset}
 
     def _offset(self, asked: ResetOffset, queue: int) -> int:
-        """Return the new offset of a queue: the time's, and without force not behind the group's."""
+        """Return the new offset of a queue: the time's, and without force not after the group's."""
         if (fault := self._store.fault(asked.topic, queue)) is not None:
             raise QueueUnreadable(asked.topic, queue, fault)
         found: int | Refusal = self._store.max_offset(asked.topic, queue)

@@ -1,7 +1,7 @@
 """Committed offsets of consumer groups: durable, by group, topic and queue.
 
 A committed offset is the offset of the message to read next. It is not checked: one that is smaller than before, or
-behind the queue's end, is stored as well.
+beyond the queue's end, is stored as well.
 
 Key in the state table: ``offset/TOPIC/GROUP/QUEUE``; a topic's name has no slash. Value: the offset, 8 bytes.
 """

@@ -196,7 +196,7 @@ class OffsetRequests:
         return found
 
     def _bounds(self, topic: str, queue: int) -> tuple[int, int]:
-        """Return the first offset of a queue and the one behind the last; 0 and 0 for an unknown queue."""
+        """Return the first offset of a queue and the one after the last; 0 and 0 for an unknown queue."""
         if (fault := self._store.fault(topic, queue)) is not None:
             raise QueueUnreadable(topic, queue, fault)
         return self._store.min_offset(topic, queue), self._store.max_offset(topic, queue)

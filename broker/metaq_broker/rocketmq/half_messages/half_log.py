@@ -112,7 +112,7 @@ class HalfLog(Protocol[M]):
         """Return some notes from an ordinal on, and the next ordinal: ``first`` if there are no more."""
 
     def ends(self) -> tuple[int, int]:
-        """Return the ordinals behind the last half message and the last note."""
+        """Return the ordinals after the last half message and the last note."""
 
     def renumbered(self) -> tuple[int | None, int | None]:
         """Return the first ordinals of half messages and of notes, for each queue that was renumbered at this start.

@@ -266,7 +266,7 @@ class HalfMessages(Generic[M]):
         return self._ledger.next_half > first
 
     def _check(self) -> bool:
-        """Reset positions behind the ends of the topics, which belong to a newer copy of the log, to the ends.
+        """Reset positions beyond the ends of the topics, which belong to a newer copy of the log, to the ends.
 
         In a renumbered topic, begin at its start, because the positions' messages are unknown. Return whether the
         topics could be read.
@@ -288,7 +288,7 @@ class HalfMessages(Generic[M]):
             self._begin_at(positions)
         if positions.half > half_end or positions.notes > notes_end:
             fields = {"positions": positions, "ends": (half_end, notes_end)}
-            _LOG.warning("half messages: the positions are behind the ends of their topics", extra={"fields": fields})
+            _LOG.warning("half messages: the positions are beyond the ends of their topics", extra={"fields": fields})
             self._begin_at(RestartOrdinals(min(positions.half, half_end), min(positions.notes, notes_end)))
         self._checked = True
         return True

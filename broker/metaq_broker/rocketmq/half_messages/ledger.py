@@ -6,7 +6,7 @@
      ▲                  │
      └──────────────────┘   the decision could not be stored
 
-A half message that was added and is not open has ended. A half message may stay open for days, and others behind it
+A half message that was added and is not open has ended. A half message may stay open for days, and others after it
 end meanwhile: the first notes about these are remembered, for blocks of ordinals. So are the first notes about open
 half messages. Both determine ``positions``, from which a restart reads.
 """

@@ -67,7 +67,7 @@ TRANSACTION_MESSAGE: Final = "TRAN_MSG"
 PRODUCER_GROUP: Final = "PGROUP"
 PATIENCE_S: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 PATIENCE_MS_MAX: Final = 3 * 86_400_000
-"""Longest time until a producer is asked: an open half message keeps all behind it on the disk."""
+"""Longest time until a producer is asked: an open half message keeps all after it on the disk."""
 TIMES_ASKED: Final = "TRANSACTION_CHECK_TIMES"
 
 Producers = Callable[[str, str], Sequence["RemotingSession"]]

@@ -10,8 +10,8 @@
     24     8   latest time
     32     4   length n of the coverage
     36     4   CRC-32 of these 36 bytes and of the coverage
-    40     n   coverage: JSON, [[topic, partition, first ordinal, ordinal behind the last], ...]
-    then blocks of 4,096 bytes: 204 entries, zeros behind the last one, CRC-32 of the 4,080 bytes, 12 zeros
+    40     n   coverage: JSON, [[topic, partition, first ordinal, ordinal after the last], ...]
+    then blocks of 4,096 bytes: 204 entries, zeros after the last one, CRC-32 of the 4,080 bytes, 12 zeros
 
     entry: hash 4 | place 8 | time 8    big-endian; the hash is unsigned
 

@@ -400,7 +400,7 @@ class MessageStore:
         return 0 if isinstance(log, Refusal) else first_ordinal(log)
 
     def max_offset(self, topic: str, queue: int) -> int:
-        """Return the queue offset behind the last message that can be read."""
+        """Return the queue offset after the last message that can be read."""
         log = self._log(topic, queue)
         return 0 if isinstance(log, Refusal) else log.durable_ordinal
 
@@ -545,7 +545,7 @@ class _Unit:
 
 
 def behind_damage(log: PartitionLog, offset: int, error: CorruptFrame) -> int:
-    """Return where the message behind a newly found damaged one begins: one damaged frame costs one frame.
+    """Return where the message after a newly found damaged one begins: one damaged frame costs one frame.
 
     Raises:
         CorruptFrame: There is no intact message at the end of the damaged one.

@@ -74,7 +74,7 @@ def _records(
     """Make records of the frames of ``run`` into ``out``; return (bytes passed, records made, their bytes, why it
     ended).
 
-    ``ends``: the broker's address, and behind it what a record has for its topic. ``limits``: records to make, bytes
+    ``ends``: the broker's address, and after it what a record has for its topic. ``limits``: records to make, bytes
     of records with ``bytes_before``, address of the CRC-32.
     """
     source, total, target, space = run.ctypes.data, run.size, out.ctypes.data, out.size

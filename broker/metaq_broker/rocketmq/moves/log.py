@@ -36,7 +36,7 @@ class MoveLog(Protocol[M_contra]):
         """Append messages as one unit: all of them or none."""
 
     def end(self, queue: Queue) -> int:
-        """Return the ordinal behind the last readable message; 0 without a partition."""
+        """Return the ordinal after the last readable message; 0 without a partition."""
 
     def origins(self, queue: Queue, first: int) -> Origins | Refusal:
         """Read some messages from ordinal ``first`` on; ``next_ordinal`` = ``first``: there are no more."""

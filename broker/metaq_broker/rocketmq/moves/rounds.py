@@ -61,7 +61,7 @@ class Rounds:
         self._runs.append(run)
 
     def start(self) -> None:
-        """Recover the moves before the restart, then begin."""
+        """Recover the moves made before the restart, then begin."""
         self._recovering = begin_work(self._recover(), "moves before the restart")
 
     def stop(self) -> None:

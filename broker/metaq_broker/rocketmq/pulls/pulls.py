@@ -3,8 +3,8 @@
 A pull returns messages, or the reason why there are none::
 
     where the offset is             code   nextBeginOffset
-    messages there, some wanted      0     behind the last one
-    messages there, none wanted      20    behind the last one that was looked at
+    messages there, some wanted      0     after the last one
+    messages there, none wanted      20    after the last one that was looked at
     at the end                       19    the same offset; held if the pull says so
     beyond the end, before the first 21    the end, the first
     the queue never had a message    19    0; 21 if the offset is another
@@ -259,7 +259,7 @@ class _Pull:
         for _ in range(LOOKS_MAX):  # then the client gets the next offset, and continues there
             if not isinstance(found, ReadRecords) or found.records or found.next_offset <= self._offset:
                 break
-            self._offset = found.next_offset  # none of them matches: continue to wait behind them
+            self._offset = found.next_offset  # none of them matches: continue to wait after them
             found = self._pulls.read(self.asked, self._offset, self.picked)
         if isinstance(found, NumberPending):
             self._pulls.when_numbered(found, self)

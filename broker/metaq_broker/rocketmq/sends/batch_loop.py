@@ -85,7 +85,7 @@ def _frames(batch, at, wanted_flag, head, common, out, ends, crc32):
             return at, IS_UNUSUAL
         if used + longest > space:
             break
-        # Copy the properties to their place without a tag; if a tag is found in them, move them behind it.
+        # Copy the properties to their place without a tag; if a tag is found in them, move them after it.
         frame = target + used
         content = frame + HEADER_BYTES
         properties = content + LENGTH_BYTES + head_bytes

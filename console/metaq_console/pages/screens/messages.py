@@ -264,7 +264,7 @@ def _failed_step(visit: Visit, before: Cursor, problem: str) -> dict[str, Any]:
 
 
 def next_address(visit: Visit, cursor: Cursor) -> str:
-    """Return the address of the step behind a cursor."""
+    """Return the address of the step after a cursor."""
     return visit.link(after=cursor.packed(), again=None).replace("/topic/messages?", "/topic/messages/next?", 1)
 
 

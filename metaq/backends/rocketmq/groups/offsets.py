@@ -3,7 +3,7 @@
 Requests for all queues of a broker are pipelined over one connection. Only masters have positions of groups; slaves may
 answer the other requests.
 
-Offsets of a time need care. Servers before 5.1.1 return the nearest message, even for a time behind the last one;
+Offsets of a time need care. Servers before 5.1.1 return the nearest message, even for a time after the last one;
 messages of one batch share their store time, and the answer may be in the middle of them. So the answer is only a first
 guess: ``times`` corrects it by reading store times around it.
 """
@@ -187,7 +187,7 @@ class Offsets:
             action = f"the offsets of {queue}"
             end = session.read(session.accepted(*next(responses), action), GetMaxOffsetResponse).offset
             first = session.read(session.accepted(*next(responses), action), GetMinOffsetResponse).offset
-            # An empty queue may report -1 or, once its log was deleted, a beginning behind its end.
+            # An empty queue may report -1 or, once its log was deleted, a beginning beyond its end.
             found[queue] = OffsetRange(max(0, first), max(0, first, end))
         return found
 

@@ -209,7 +209,7 @@ class _QueueReader:
         measured = self._measure(found.data, wanted)
         if measured.problem is not None:
             at = measured.last + 1 if measured.records else wanted.start
-            raise session.protocol_error(f"{self._where}, the record at offset {at} or behind: {measured.problem}")
+            raise session.protocol_error(f"{self._where}, the record at offset {at} or after: {measured.problem}")
         return measured
 
     def _check_front(self, found: PulledRecords, measured: MeasuredRecords) -> None:

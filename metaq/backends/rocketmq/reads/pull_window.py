@@ -38,7 +38,7 @@ class SentPull(NamedTuple):
 
 
 class RequestWindow:
-    """Requests for messages over ``session``, which may change. ``position`` is the offset behind the collected
+    """Requests for messages over ``session``, which may change. ``position`` is the offset after the collected
     messages.
 
     ``make`` returns the request for messages from an offset on, up to a number. ``stride`` messages are requested at a

@@ -1,12 +1,12 @@
 """Where a time begins in a queue: the broker's answer, corrected by the store times of the messages around it.
 
-Older brokers return the nearest message, even for a time behind the last one, and any of several messages with one
+Older brokers return the nearest message, even for a time after the last one, and any of several messages with one
 store time. So the answer is only where the search begins. A window of messages is read::
 
     older < time          window              time <= newer
     ────────────┤ low     [p ... p+31]     high ├───────────
 
-If the time begins inside the window, that is the result. If all of the window is older, ``low`` moves behind it,
+If the time begins inside the window, that is the result. If all of the window is older, ``low`` moves after it,
 otherwise ``high`` to its front. Windows move away from the first one in steps that double, until both sides are known;
 then the rest is halved. A right answer costs one pull, a wrong one a few.
 
@@ -36,7 +36,7 @@ class TimeBoundary(Enum):
     LOWER = "lower"
     """The first message stored at the time or later; the queue's end if there is none."""
     UPPER = "upper"
-    """The offset behind the last message stored at the time or earlier; the queue's beginning if there is none."""
+    """The offset after the last message stored at the time or earlier; the queue's beginning if there is none."""
 
 
 class TimeSearch:
@@ -54,7 +54,7 @@ class TimeSearch:
             MetaqError: The broker's range is no longer, or not yet, ``available`` (retryable).
         """
         if boundary is TimeBoundary.UPPER:
-            time_ms += 1  # the boundary behind a time is the one before the next millisecond
+            time_ms += 1  # the boundary after a time is the one before the next millisecond
         low, high = self._available.start, self._available.end
         guess = self._guess(time_ms) if low < high else low
         position, step = min(max(guess - 1, low), max(high - 1, low)), WINDOW

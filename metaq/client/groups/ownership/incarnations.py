@@ -1,11 +1,11 @@
 """Checks whether a partition is still the one that its stored offset belongs to.
 
 Without a registry, a cluster is a list of addresses, and another broker with other messages may listen at one of them
-later. An offset of the old broker then lies behind the end, or in the middle of a message. The bundled broker announces
+later. An offset of the old broker then lies beyond the end, or in the middle of a message. The bundled broker announces
 an *incarnation* of each partition, created with the partition; a storage that supports it stores it with the offset::
 
     another incarnation than before                             begin as if there were no offset, and log it
-    no incarnation is reported, the offset is behind the end    the same
+    no incarnation is reported, the offset is beyond the end    the same
     the last consumed message is missing (``last_consumed``)    continue with newer messages, and log it
     otherwise                                                   continue
 

@@ -26,7 +26,7 @@ from metaq.formats.message_id import timestamp_ms
 from metaq.model import TopicPartition
 
 SEARCHED_BYTES = 1 << 20
-"""Bytes that are searched behind the expected place: ids of transactions are not in order."""
+"""Bytes that are searched after the expected place: ids of transactions are not in order."""
 
 
 class LastConsumed:

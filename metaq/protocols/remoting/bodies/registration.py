@@ -187,7 +187,7 @@ class _Parts:
         return int(number)
 
     def text(self) -> bytes:
-        """The next part behind its length."""
+        """The next part after its length."""
         length = self._number()
         if not 0 <= length <= len(self._data) - self._at:
             raise FieldError(_NAME, "length", length, f"at most the {len(self._data) - self._at} bytes that are left")
@@ -195,7 +195,7 @@ class _Parts:
         return self._data[self._at - length : self._at]
 
     def texts(self) -> Iterator[str]:
-        """The next parts, behind their count."""
+        """The next parts, after their count."""
         count = self._number()
         if not 0 <= count <= (len(self._data) - self._at) // _I32.size:
             raise FieldError(_NAME, "count", count, f"at most what {len(self._data) - self._at} bytes can hold")

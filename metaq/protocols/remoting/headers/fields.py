@@ -192,7 +192,7 @@ class Request(Header):
     BODY: ClassVar[str] = ""
     """The request's body: the name of a class in ``bodies``, or a few words."""
     ANSWER_BODY: ClassVar[str] = ""
-    """The same of the answer. Behind the name of a class, a comma and how its JSON differs."""
+    """The same of the answer. After the name of a class, a comma and how its JSON differs."""
 
 
 class Response(Header):

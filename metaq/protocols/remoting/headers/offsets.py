@@ -78,7 +78,7 @@ class SearchOffsetByTimestampResponse(Response):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetMaxOffset(Request):
-    """Return the offset behind the last message of a queue."""
+    """Return the offset after the last message of a queue."""
 
     CODE = request_code(30, "GET_MAX_OFFSET")
     RIGHT = Right.SEND_OR_READ

@@ -97,7 +97,7 @@ class BrokerBranches:
         self._under_way: deque[Posted] = deque()
         self._is_interrupted = self._is_asked = False
         self.decided: int | None = None
-        """The newest batch of the query that the broker had decided behind the last PREPARE, once that is settled."""
+        """The newest batch of the query that the broker had decided after the last PREPARE, once that is settled."""
 
     @property
     def prepared(self) -> list[Xid]:

@@ -233,7 +233,7 @@ class Conversation:
     def commit(self, batch: BatchName, decided: DecidedBatch) -> dict[int, Posted]:
         """Commit decided branches on all brokers; returns when their messages can be read.
 
-        RECOVER is sent in the same round trip, behind the decision, and returned for ``clean_up``.
+        RECOVER is sent in the same round trip, after the decision, and returned for ``clean_up``.
         """
         places = self._places(decided.branches)
         shared = self._share(batch, decided)

@@ -100,7 +100,7 @@ def test_a_crash_at_any_moment_of_a_start(
     folders.start()
 
 
-def test_a_damaged_file_is_no_reason_not_to_start(folders: Folders, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_file_does_not_prevent_a_start(folders: Folders, caplog: pytest.LogCaptureFixture) -> None:
     (folders.data / FILE_NAME).write_bytes(b"?")
     folders.start()
     assert "older copy is not noticed" in caplog.text

@@ -66,7 +66,7 @@ class TestWhatFollows:
         ("tlsClientCaFile=/c/ca.pem\n", "", r"\[system\] tlsClientCaFile: has no effect without tlsCertFile"),
         ("tlsClientAuth=required\n", "", r"\[system\] tlsClientAuth: has no effect without tlsCertFile"),
         (TLS + "tlsClientAuth=maybe\n", "", r"\[system\] tlsClientAuth: value 'maybe'; expected none or optional or"),
-        (TLS + "tlsClientAuth=required\n", "", r"\[system\] tlsClientAuth: value 'required'; it needs tlsClientCaFile"),
+        (TLS + "tlsClientAuth=required\n", "", r"\[system\] tlsClientAuth: value 'required'; expected tlsClientCaFile"),
         (MUTUAL + "tlsClientAuth=none\n", "", r"\[system\] tlsClientAuth: value 'none'; with tlsClientCaFile, exp"),
         (MUTUAL + "allowPublish=a,,b\n", "", r"\[system\] allowPublish: value 'a,,b'; expected names of cert"),
         (MUTUAL + "allowPublish=a,*\n", "", r"\[system\] allowPublish: value 'a,\*'; expected names of cert"),

@@ -145,7 +145,7 @@ def test_all_keys_that_are_missing_are_named_at_once() -> None:
             "[slave]\nslaveId=0\nmaster=h",
             "[slave] master: value 'h'; expected HOST:PORT, port 1..65535",
         ),
-        ("[slave]\nslaveId=0\nmaster=h:1\nslaveGroup=a b", "[slave] slaveGroup: expected a name without blanks"),
+        ("[slave]\nslaveId=0\nmaster=h:1\nslaveGroup=a b", "[slave] slaveGroup: value 'a b'; expected a name"),
         ("[slave]\nslaveId=0\nmaster=h:1\nautoSyncMasterConfig=x", "[slave] autoSyncMasterConfig: value 'x'"),
         ("[slave]\nslaveIdd=0", "[slave] slaveIdd: unknown key; the nearest valid key is slaveId"),
         ("[samsa]", "[samsa] slave: is required"),

@@ -124,7 +124,7 @@ def test_partitions_of_no_topic(broker: RunningBroker, start_broker: StartBroker
     assert refusal(broker, "partitions", "nothing") == "this broker has no topic 'nothing'"
     assert report(broker, "partitions", "orders") == ["no partitions"]
     dev_broker = start_broker("dev", tmp_path / "dev", "--port", "0")
-    assert refusal(dev_broker, "partitions", "nope") == "this broker has no topic 'nope' yet; the first put makes it"
+    assert refusal(dev_broker, "partitions", "nope") == "this broker has no topic 'nope' yet; the first put creates it"
 
 
 def test_a_broker_is_found_by_its_address(dev_broker: RunningBroker, tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_a_broker_that_does_not_answer(broker: RunningBroker) -> None:
         (["--data", "x"], "ACTION"),
         (["--data", "x", "explode"], "invalid choice: 'explode'"),
         (["--data", "x", "close", "orders"], "INDEX[-INDEX]"),
-        (["--data", "x", "close", "orders", "one"], "partition 'one': expected an index such as 0"),
+        (["--data", "x", "close", "orders", "one"], "partition 'one': expected an index, 0..2147483647"),
         (["--data", "x", "close", "orders", "1-"], "partition '': expected an index"),
         (["--data", "x", "close", "orders", "-1"], "INDEX[-INDEX]"),
         (["--data", "x", "move", "orders", "1"], "one of the arguments --offset --to is required"),

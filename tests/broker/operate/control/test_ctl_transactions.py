@@ -47,7 +47,7 @@ def test_one_that_survived_a_crash_is_committed_by_hand(
     assert client.result(get("orders", 0))[0] == 404
     assert report(again, "transaction", "commit", XID) == [f"committed {XID}"]
     assert (read(client, "orders", 0), read(client, "orders", 1)) == ([b"hello"], [b"world"])
-    assert report(again, "transactions") == [f"committed by hand: {XID}"]
+    assert report(again, "transactions") == [f"completed manually: {XID} (committed)"]
     assert step(client, "COMMIT_TWO_PHASE") == (
         500,
         f"XAException:code=7,msg=XA transaction '{XID}' has been heuristically committed.",

@@ -211,7 +211,7 @@ def test_partitions_behind_a_smaller_number_are_reported(harness: Harness) -> No
         harness.stores.get_or_create("orders", index)
     harness.write(TOPICS.replace("[topic=orders]", "[topic=orders]\nnumPartitions=2"))
     report = harness.reload()
-    rest = "still there to be read, but behind numPartitions=2: no more puts"
+    rest = "not below numPartitions=2: it can still be read, and accepts no puts"
     assert report.notes == [f"orders-2 to orders-3: {rest}"]
     harness.write(TOPICS.replace("[topic=orders]", "[topic=orders]\nnumPartitions=3"))
     assert harness.reload().notes == []

@@ -197,7 +197,7 @@ def test_a_position_behind_the_end_goes_back_to_it(caplog: pytest.LogCaptureFixt
     broker.run(NOW + 1000)
     assert broker.delivered() == [str(number) for number in range(7)]
     assert [each.message for each in caplog.records].count(
-        "delayed messages: the position is behind the end of the queue"
+        "delayed messages: the position is beyond the end of the queue"
     ) == 2
 
 

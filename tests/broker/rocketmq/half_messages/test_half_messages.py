@@ -297,7 +297,7 @@ def test_positions_behind_the_ends_go_back_to_them(caplog: pytest.LogCaptureFixt
     again = Broker(broker.log.disk)
     again.run()
     assert (len(again.half_messages), again.delivered()) == (0, ["first", "second"])
-    assert caplog.messages.count("half messages: the positions are behind the ends of their topics") == 1
+    assert caplog.messages.count("half messages: the positions are beyond the ends of their topics") == 1
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "rollback"])

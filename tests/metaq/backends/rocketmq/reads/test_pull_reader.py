@@ -276,7 +276,7 @@ def _record(**changes: object) -> bytes:
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
-        ({"body": _record(topic="other")}, "the record at offset 0 or behind: it is of topic 'other'"),
+        ({"body": _record(topic="other")}, "the record at offset 0 or after: it is of topic 'other'"),
         ({"body": _record(queue_id=5)}, "it is of queue 5"),
         ({"body": _record()[:-3]}, "it is cut after"),
         ({"body": _record() + _record()}, "its offset 0 follows 0"),
