@@ -71,28 +71,6 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert not absent
 
 
-def test_places_that_the_architecture_names_are_there() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    named = re.findall(r"`((?:metaq|metaq_spark|broker|jobs|tests)/[\w/.]*)`", text)
-    assert len(named) > 5
-    assert not [place for place in named if not (ROOT / place).exists()]
-
-
-def test_behaviours_that_the_architecture_names_are_where_it_says() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| .* \| `([\w/]+\.py)` \| (`.*`) \|$", text, re.MULTILINE)
-    assert len(rows) >= 30
-    missing = [
-        f"{file}: {name}"
-        for file, names in rows
-        for name in re.findall(r"`(\w+)`", names)
-        if not re.search(
-            rf"^(?:class |def |async def )?{name}\b", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE
-        )
-    ]
-    assert not missing
-
-
 @pytest.mark.spark
 @pytest.mark.process
 def test_example_runs(spark: SparkSession, start_broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
