@@ -184,8 +184,8 @@ class TransactionCommands:
 
         self._manager.last_decided(command.unique or "", answer)
 
-    def _end(self, _connection: object, command: TransactionCommand, _replies: ReplyQueue) -> None:
-        self._manager.end(command.key)  # END is the one command without a reply
+    def _end(self, _connection: object, _command: TransactionCommand, _replies: ReplyQueue) -> None:
+        """Do nothing: END has no effect, and is the one command without a reply."""
 
     def _count_puts(self, topic: str, count: int, body_bytes: int, stored: bool) -> None:
         self._statistics.puts(topic, count, body_bytes)

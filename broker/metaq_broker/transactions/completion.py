@@ -15,8 +15,9 @@ from typing import NamedTuple
 from metaq.model import TransactionId, Xid
 from metaq_broker.log.engine.outcomes import Refusal
 from metaq_broker.transactions.applier import Applier, Lane, fail, settle
-from metaq_broker.transactions.decisions import Decision, Decisions, Heuristics
+from metaq_broker.transactions.decisions import Decision, Decisions
 from metaq_broker.transactions.group_sync import GroupSync
+from metaq_broker.transactions.heuristics import Heuristics
 from metaq_broker.transactions.interfaces import (
     CallLater,
     Done,

@@ -37,9 +37,10 @@ from metaq_broker.transactions import recovery, resumption
 from metaq_broker.transactions.applier import fail
 from metaq_broker.transactions.checkpoint import CheckpointSettings, JournalCheckpoint, RecordLedger
 from metaq_broker.transactions.completion import Answered, Completion, Proposal, Voted
-from metaq_broker.transactions.decisions import Decision, Decisions, EndedQueries, Heuristics
+from metaq_broker.transactions.decisions import Decision, Decisions, EndedQueries
 from metaq_broker.transactions.folder import claim_folder
 from metaq_broker.transactions.group_sync import GroupSync
+from metaq_broker.transactions.heuristics import Heuristics
 from metaq_broker.transactions.interfaces import (
     CallLater,
     Done,
@@ -294,9 +295,6 @@ class TransactionManager:
         if self._heuristics.outcome(key) is not None:
             self._writer.forget(key)
             self._heuristics.forget(key)
-
-    def end(self, key: TransactionId | None) -> None:
-        """Do nothing: END has no effect and no reply."""
 
     def connection_lost(self, connection: object) -> None:
         """Roll back the local transactions of a connection, except while their commit is in progress."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from metaq.model import Xid
 from metaq_broker.transactions.completion import Completion
-from metaq_broker.transactions.decisions import Heuristics
+from metaq_broker.transactions.heuristics import Heuristics
 from metaq_broker.transactions.interfaces import TransactionStore
 from metaq_broker.transactions.journal import Journal
 from metaq_broker.transactions.journal_writer import JournalWriter

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from metaq_broker.transactions import journal_bytes, outcomes, records, state
 from metaq_broker.transactions.checkpoint import CheckpointSettings
-from metaq_broker.transactions.decisions import Heuristics
+from metaq_broker.transactions.heuristics import Heuristics
 from metaq_broker.transactions.interfaces import MIB, TransactionLimits
 from metaq_broker.transactions.outcomes import Outcome
 from tx_harness import TEXTS, xid
