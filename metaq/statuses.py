@@ -41,6 +41,8 @@ CONFLICT: Final = _status(
     409, "a later batch has been decided; another consumer has the id", "`decide` and `group`, our broker only"
 )
 FAILED: Final = _status(500, "failed; the text gives the reason", "`put`, `mput`, transactions")
+NOT_STARTED: Final = "has not been started"
+"""In the text of a 500 to a step of a transaction that the broker does not know."""
 UNAVAILABLE: Final = _status(
     503,
     "no thread is free, or not supported by this broker",

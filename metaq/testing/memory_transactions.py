@@ -15,6 +15,7 @@ from typing import Final
 from metaq.model import LocalTransactionId, TransactionId, Xid
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.protocols.text.commands import Result, TransactionCommand
+from metaq.statuses import NOT_STARTED
 
 _UNKNOWN, _PROTOCOL, _RESOURCE = -4, -6, -3
 """XA's codes: no such branch, not possible now, not possible at all."""
@@ -134,7 +135,7 @@ class MemoryTransactions:
 
 
 def _not_started(key: TransactionId) -> str:
-    return f"{'XA' if isinstance(key, Xid) else 'Local'} transaction '{key}' has not been started."
+    return f"{'XA' if isinstance(key, Xid) else 'Local'} transaction '{key}' {NOT_STARTED}."
 
 
 def _refused(text: str, code: int, command: TransactionCommand) -> Result:

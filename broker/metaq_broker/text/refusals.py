@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from metaq.model import TransactionId, Xid
-from metaq.statuses import BAD_REQUEST, CONFLICT, FAILED, FORBIDDEN, MOVED, NOT_FOUND
+from metaq.statuses import BAD_REQUEST, CONFLICT, FAILED, FORBIDDEN, MOVED, NOT_FOUND, NOT_STARTED
 from metaq_broker.log.engine.outcomes import (
     BlockInvalid,
     ChecksumMismatch,
@@ -144,7 +144,7 @@ ROWS: Final[dict[type[Refusal], RefusalRow]] = {
     InsideMessage: RefusalRow(
         lambda it: f"offset {it.offset} is inside the message that begins at {it.boundary}", BAD_REQUEST
     ),
-    NotStarted: RefusalRow(lambda it: f"{_named(it.key)} has not been started.", xa=XA_UNKNOWN),
+    NotStarted: RefusalRow(lambda it: f"{_named(it.key)} {NOT_STARTED}.", xa=XA_UNKNOWN),
     NotAnXid: RefusalRow(lambda it: "Null xid" if it.key is None else f"{it.key} is not a valid xid", xa=XA_UNKNOWN),
     EndedByOperator: RefusalRow(lambda it: f"XA transaction '{it.key}' has been heuristically {_ENDED[it.outcome]}."),
     LocalPrepare: RefusalRow(lambda _: "Prepare not implemented on Local Transactions.", xa=XA_RESOURCE_ERROR),

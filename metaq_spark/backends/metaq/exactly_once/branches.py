@@ -27,6 +27,7 @@ from metaq.errors import BrokerError, MetaqError, TransactionError
 from metaq.model import Address, TopicPartition, Xid
 from metaq.net.retry import Attempts
 from metaq.protocols.text.commands import TransactionCommand
+from metaq.statuses import NOT_STARTED
 from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.columns.blocks import EncodedBlock
 from metaq_spark.errors import BranchLost
@@ -40,8 +41,6 @@ GIVE_UP_S: Final = 2.0
 """Longest wait for the rollback of a failed task's branch; a remaining branch is rolled back after the next
 decision.
 """
-
-_UNKNOWN: Final = "has not been started"
 
 Named = Callable[[int], Xid]
 """The key of a branch, by its sequence."""
@@ -210,7 +209,7 @@ class BrokerBranches:
                     self._put_again()
                 return step()
             except MetaqError as error:
-                if isinstance(error, BrokerError) and _UNKNOWN in error.text:
+                if isinstance(error, BrokerError) and NOT_STARTED in error.text:
                     raise BranchLost(error.address, error.text) from error
                 if not error.away:
                     raise
