@@ -7,12 +7,15 @@ arrived, without waiting, so that the broker works while its client encodes.
 
 Responses and their handling:
 
-=============================  ========================================================================= response
-handling =============================  ========================================================================= 0
-stored 10, 11, 12                     stored, less durable than configured; a warning is logged once 2, 14, 16, 17, 215,
-1 if busy  sent again after a pause that doubles, to the broker in the current route connection lost, no response   all
-unacknowledged batches are sent again; the first copies stay in order another code                   an error
-=============================  =========================================================================
+================================  ====================================================================================
+0                                 stored
+10, 11, 12                        stored, less durable than configured; a warning is logged once
+2, 14, 215, 501, 1500             sent again after a pause that doubles, to the broker in the current route
+with a text of ``BUSY_TEXTS``     the same, whatever the code
+16, 17                            the same: the broker may take no writes now, or not have the topic yet
+connection lost, no response      all unacknowledged batches are sent again; the first copies stay in order
+another code                      an error
+================================  ====================================================================================
 
 After an error, or when retries did not help, the writer raises ``BatchNotStored`` from every further call.
 Unacknowledged messages may or may not be stored.
@@ -28,7 +31,7 @@ from typing import Final
 
 from metaq.backends.rocketmq.answers import one_line
 from metaq.backends.rocketmq.body_limits import BODY_BYTES_MAX
-from metaq.backends.rocketmq.errors import BUSY_TEXTS, BatchNotStored, RequestRefused
+from metaq.backends.rocketmq.errors import BatchNotStored, RequestRefused
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.reads.pulls import GROUP
@@ -54,17 +57,8 @@ NEW_TOPIC_QUEUES: Final = 4
 """Number of queues of such a topic, if its broker allows as many."""
 _LOG: Final = logging.getLogger(__name__)
 
-_RETRYABLE: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.FLOW_CONTROL,
-        ResponseCode.NOT_LEADER_FOR_QUEUE,
-        ResponseCode.GO_AWAY,
-    }
-)
+_ROUTE_MAY_CHANGE: Final = frozenset({ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST})
+"""Refusals that are final for other requests. A send is repeated, because it was routed by an older route."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +287,7 @@ class BatchWriter:
         unit.opaque = None
         if response.code not in STORED_SEND_CODES:
             refusal = session.refusal(response, unit.command, _describe(unit))
-            raise _NotNow(refusal) if _may_pass(refusal) else refusal
+            raise _NotHere(refusal) if refusal.code in _ROUTE_MAY_CHANGE else refusal
         fields = session.read(response, SendMessageResponse)
         if response.code != ResponseCode.SUCCESS:
             self._warn(response)
@@ -385,8 +379,8 @@ def send_header(group: str, topic: str, queue_id: int, properties: str) -> SendM
     )
 
 
-class _NotNow(MetaqError):
-    """A send was refused for a temporary reason."""
+class _NotHere(MetaqError):
+    """A send was refused because the broker does not take messages of the topic, perhaps no more."""
 
     retryable = True
 
@@ -397,10 +391,6 @@ class _NotNow(MetaqError):
 
     def __str__(self) -> str:
         return str(self.refusal)
-
-
-def _may_pass(refusal: RequestRefused) -> bool:
-    return refusal.code in _RETRYABLE or refusal.text.startswith(BUSY_TEXTS)
 
 
 def _describe(unit: _Unit) -> str:
