@@ -18,7 +18,6 @@ BOTH_SYSTEMS = {
     "SessionPool",
     "SinkOptions",
     "SourceOptions",
-    "WrittenMessages",
 }
 """The same part of MetaQ's side and of RocketMQ's."""
 

@@ -22,7 +22,7 @@ from metaq_broker.rocketmq.session import Call, RemotingSession, RequestAccess
 
 _LOG: Final = logging.getLogger(__name__)
 
-BODY_BYTES_MAX: Final = 1 << 20
+JSON_BYTES_MAX: Final = 1 << 20
 """Longest JSON body of a request: parsing takes the event loop up to a microsecond per byte."""
 
 
@@ -57,7 +57,7 @@ class Dispatcher:
     def carry_out(self, call: Call) -> None:
         """Execute a request; returns at once, whether or not it is answered yet."""
         handler = self._handlers.get(call.request.code, self._unknown)
-        if len(call.request.body) > BODY_BYTES_MAX and call.request.code in JSON_BODIES:
+        if len(call.request.body) > JSON_BYTES_MAX and call.request.code in JSON_BODIES:
             handler = _too_large
         try:
             call.access = self.access
@@ -83,7 +83,7 @@ class Dispatcher:
 
 def _too_large(call: Call) -> RemotingCommand:
     name, size = name_of(call.request.code), len(call.request.body)
-    remark = f"the body of {name} has {size} bytes; at most {BODY_BYTES_MAX} are allowed"
+    remark = f"the body of {name} has {size} bytes; at most {JSON_BYTES_MAX} are allowed"
     return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
 
 

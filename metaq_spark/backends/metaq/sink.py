@@ -118,7 +118,7 @@ class MetaQSink:
             return MetaQDelivery(self.columns, routes, puts, task_number=task.number)
         plan, sessions = self.transaction.plan(begun=task.follows_others), RetryingSessions(self.options, pool)
         attempt = begin_attempt(plan, self.options, task, sessions)
-        return MetaQDelivery(self.columns, routes, *attempt, task_number=task.number)
+        return MetaQDelivery(self.columns, routes, attempt.puts, attempt.batch, attempt.run, task.number)
 
 
 class TaskRoutes:

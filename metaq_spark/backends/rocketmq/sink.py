@@ -82,7 +82,7 @@ STORED_OVERHEAD: Final = 320
 
 
 @dataclass(frozen=True)
-class WrittenMessages(WriterCommitMessage):
+class SentMessages(WriterCommitMessage):
     """What a task has stored: the number of messages, and their bytes as sent."""
 
     message_count: int
@@ -305,10 +305,10 @@ class AcknowledgedBlocks:
             )  # fmt: skip
         return writer
 
-    def finish(self) -> WrittenMessages:
+    def finish(self) -> SentMessages:
         for writer in self._writers.values():
             writer.finish()
-        return WrittenMessages(self._count, self._size)
+        return SentMessages(self._count, self._size)
 
     def give_up(self, error: BaseException) -> None:
         for writer in self._writers.values():

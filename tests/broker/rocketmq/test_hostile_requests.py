@@ -15,7 +15,7 @@ from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.sync.group_commit import GroupCommit
 from metaq_broker.operate.config.configuration import parse
-from metaq_broker.rocketmq.dispatcher import BODY_BYTES_MAX, JSON_BODIES
+from metaq_broker.rocketmq.dispatcher import JSON_BODIES, JSON_BYTES_MAX
 from metaq_broker.rocketmq.front_end import FrontEnd as RocketmqFrontEnd
 from metaq_broker.rocketmq.parts import FrontEndParts
 from metaq_broker.rocketmq.server import BrokerServer
@@ -255,7 +255,7 @@ def test_large_bodies_are_refused_unread(code: int, tmp_path: Path) -> None:
     async def run() -> None:
         front_end = FrontEnd(tmp_path)
         try:
-            refused = await front_end.answer(code, base(code), b"{1:" + b'"' * BODY_BYTES_MAX)
+            refused = await front_end.answer(code, base(code), b"{1:" + b'"' * JSON_BYTES_MAX)
             assert refused.code == ResponseCode.SYSTEM_ERROR
             assert "has 1048579 bytes; at most 1048576 are allowed" in (refused.remark or "")
         finally:

@@ -1,7 +1,8 @@
 """The broker's messages in RocketMQ's terms: by topic, queue and queue offset, or by physical offset.
 
 Queues are the engine's partitions, queue offsets their ordinals, records are made of frames when they are read
-(``metaq.formats.stored_records``). Handlers of the front end access the engine's logs only through this module.
+(``metaq.formats.stored_records``). Sends, pulls, groups and delays access the engine's logs only through this module;
+figures, deletions and a change of the role look at the logs themselves.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class StoredBatch(NamedTuple):
 
 
 OnStored = Callable[[StoredBatch | Refusal], None]
-Send = tuple[FrameBlock, OnStored]
+WaitingFrames = tuple[FrameBlock, OnStored]
 """Frames that were sent together, and what is called with where they are, or why they are not stored."""
 
 OnFrames = Callable[[str, int, int, FrameBlock, Sequence[int] | None, int], None]
@@ -205,14 +206,14 @@ class MessageStore:
         ]
         self._append(topic, queue, [(FrameBlock.of(frames), done)], ANY_BYTES)
 
-    def append_frames(self, topic: str, queue: int, sends: Sequence[Send]) -> None:
+    def append_frames(self, topic: str, queue: int, sends: Sequence[WaitingFrames]) -> None:
         """Append the frames of some sends as one unit; their ids are assigned when they are stored.
 
         If the unit is refused because a frame is invalid, the sends are appended one by one.
         """
         self._append(topic, queue, sends, self._extra_bytes)
 
-    def _append(self, topic: str, queue: int, sends: Sequence[Send], extra_bytes: int) -> None:
+    def _append(self, topic: str, queue: int, sends: Sequence[WaitingFrames], extra_bytes: int) -> None:
         unit = _Unit(self, topic, queue, sends)
         outcome = self.engine.append(Append(topic, queue, unit.frames, Terms.MADE, extra_bytes), unit.durable)
         if isinstance(outcome, BlockInvalid) and len(sends) > 1:
@@ -493,7 +494,7 @@ class _Unit:
 
     appended: Appended
 
-    def __init__(self, store: MessageStore, topic: str, queue: int, sends: Sequence[Send]) -> None:
+    def __init__(self, store: MessageStore, topic: str, queue: int, sends: Sequence[WaitingFrames]) -> None:
         self._store, self._topic, self._queue, self._sends = store, topic, queue, sends
         self.frames = FrameBlock.joined([frames for frames, _ in sends])
 

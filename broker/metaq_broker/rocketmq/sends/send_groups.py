@@ -2,8 +2,8 @@
 response.
 
 A block costs one write, one wait for the disk and one pass of the engine's checks for any number of sends. No send
-waits for later ones: the block is made when all received data is processed. If a block is refused, its sends are
-retried one by one, so that only invalid ones are refused.
+waits for data that has not arrived: the block is made at the end of the step, or when it has ``GROUP_BYTES_MAX``. If a
+block is refused because of an invalid frame, its sends are stored one by one, so that only invalid ones are refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from metaq.formats.frame_block import FrameBlock
 from metaq_broker.log.engine.outcomes import StorageFailed
 from metaq_broker.loop_step import LoopStep
-from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, Send
+from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, WaitingFrames
 
 GROUP_BYTES_MAX: Final = 1 << 20
 """A group of this size accepts no more sends: a block is never divided between segments."""
@@ -26,7 +26,7 @@ class _Group:
     __slots__ = ("byte_count", "sends")
 
     def __init__(self) -> None:
-        self.sends: list[Send] = []
+        self.sends: list[WaitingFrames] = []
         self.byte_count = 0
 
 

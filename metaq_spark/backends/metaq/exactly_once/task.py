@@ -143,15 +143,17 @@ class UnsentPuts:
     def give_up(self, error: BaseException) -> None: ...
 
 
-class Attempt(NamedTuple):
-    """A task attempt: ``batch`` and ``run`` (of the query) are reported with the contents."""
+class AttemptPuts(NamedTuple):
+    """Where a task attempt puts its blocks: ``batch`` and ``run`` (of the query) are reported with the contents."""
 
     puts: TransactionalPuts | UnsentPuts
     batch: BatchName
     run: str
 
 
-def begin_attempt(plan: TransactionPlan, options: SinkOptions, task: WriteTask, sessions: RetryingSessions) -> Attempt:
+def begin_attempt(
+    plan: TransactionPlan, options: SinkOptions, task: WriteTask, sessions: RetryingSessions
+) -> AttemptPuts:
     """Begin one task attempt of the plan; nothing is sent yet.
 
     Raises:
@@ -159,9 +161,9 @@ def begin_attempt(plan: TransactionPlan, options: SinkOptions, task: WriteTask, 
     """
     batch, run = batch_of_task(plan, task.local_property), task.local_property(RUN_ID) or ""
     if plan.written:
-        return Attempt(UnsentPuts(), batch, run)
+        return AttemptPuts(UnsentPuts(), batch, run)
     attempt = TaskAttempt(batch, task.number, task.attempt)
-    return Attempt(TransactionalPuts(attempt, branch_limits(options, plan.timeout_s_max), sessions), batch, run)
+    return AttemptPuts(TransactionalPuts(attempt, branch_limits(options, plan.timeout_s_max), sessions), batch, run)
 
 
 class _Watch(threading.Thread):

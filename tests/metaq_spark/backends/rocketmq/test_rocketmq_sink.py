@@ -28,7 +28,7 @@ from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.administration import GetBrokerConfig
 from metaq.protocols.remoting.headers.pulls import PullMessage
 from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SendMessage
-from metaq_spark.backends.rocketmq.sink import RocketMQSink, WrittenMessages
+from metaq_spark.backends.rocketmq.sink import RocketMQSink, SentMessages
 from metaq_spark.errors import ColumnError, ExactlyOnceError, RowError
 from metaq_spark.sink.backend import WriteTask
 from metaq_spark.sink.task import write_batches
@@ -67,14 +67,14 @@ def write(
     monkeypatch: pytest.MonkeyPatch | None = None,
     task: WriteTask | None = None,
     **options: str,
-) -> WrittenMessages:
+) -> SentMessages:
     names = [name for name in TYPES if any(name in row for row in rows)]
     sink = harness.sink(schema_of(*names), streaming=task is not None, **options)
     if task is not None:
         assert monkeypatch is not None
         monkeypatch.setattr(WriteTask, "current", lambda: task)
     written = write_batches([batch_of(rows, *names)], sink)
-    assert isinstance(written, WrittenMessages)
+    assert isinstance(written, SentMessages)
     return written
 
 
