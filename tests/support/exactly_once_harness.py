@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from fix_broker import RunningBroker, StartBroker, run_broker_command, write_ini
 from metaq.backends.metaq.pool import SessionPool
 from metaq.backends.metaq.puts import encode_block
 from metaq.backends.metaq.session import Session
-from metaq.backends.metaq.transactions import TransactionSteps
+from metaq.backends.metaq.transactions import DecidedBatch, TransactionSteps
 from metaq.client.consumer import Run, fetch
 from metaq.errors import TransactionError
 from metaq.formats.frames import walk
@@ -21,6 +21,7 @@ from metaq.net.transport import Timeouts
 from metaq.testing.ports import free_port
 from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.branches import BranchLimits
+from metaq_spark.backends.metaq.exactly_once.contents import Contents
 from metaq_spark.backends.metaq.exactly_once.coordinator import Conversation, Coordinator
 from metaq_spark.backends.metaq.exactly_once.identity import BatchName
 from metaq_spark.backends.metaq.exactly_once.task import TaskAttempt, TransactionalPuts
@@ -31,6 +32,13 @@ from metaq_spark.options.table import Use
 TOPIC = "t"
 QUERY = "c0ffee00-0000-4000-8000-000000000001"
 LIMITS = BranchLimits(timeout_s=60, age_s_max=15.0)
+
+
+def decide(
+    driver: Conversation, batch: BatchName, branches: Sequence[Xid], contents: Contents | None = None
+) -> DecidedBatch:
+    """Look back and decide, as ``Coordinator.finish`` does."""
+    return driver.decide(batch, branches, contents, driver.known(batch, branches))
 
 
 class Harness:

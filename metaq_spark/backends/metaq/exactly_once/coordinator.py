@@ -16,8 +16,8 @@ Sharing, the commits and the question what lies prepared are one round trip: a b
 A repeated batch with other rows than in the decision fails after these steps: a checkpoint was restored or copied, and
 these rows are not the ones in the topics.
 
-Any client may repeat any step after any failure. A branch of an undecided batch is never rolled back: its driver may
-only be slow. So ``finish`` restarts from the first step until all steps succeed.
+Any client may repeat any step after any failure, so ``finish`` restarts from the first step until all steps succeed.
+Branches of an undecided batch are rolled back only by the driver that was refused it: another one may only be slow.
 
 The deciding broker is the one that has decided last for this query, so that a broker added to the option ``brokers``
 cannot decide old batches again; without an earlier decision, it is the one with the lowest broker id.
@@ -93,9 +93,10 @@ class Coordinator:
         ``contents``: the contents of ``branches``; ``None`` to omit a description.
 
         Raises:
-            BatchSuperseded: A later batch of the query was decided; nothing was done.
-            BatchesMissing: A broker does not know batches that were written before; nothing was done.
-            ParticipantMissing: A broker that may have decided the batch is not found; nothing was done.
+            BatchSuperseded: A later batch of the query was decided; ``branches`` were rolled back, if possible.
+            BatchesMissing: A broker does not know batches that were written before. Nothing was decided; ``branches``
+                were rolled back, unless the batch was decided before, possibly as these.
+            ParticipantMissing: A broker that may have decided the batch, or has branches of it, is not found.
             BatchConflict: It was decided before, with other rows, which are readable; ``branches`` were rolled back.
             ExactlyOnceError: A decided branch is on a broker that is not named, was completed manually, or is missing.
             MetaqError: A broker refused or could not be reached, even after retries. Call again.
@@ -208,10 +209,9 @@ class Conversation:
         return known
 
     def decide(
-        self, batch: BatchName, branches: Sequence[Xid], contents: Contents | None = None, known: Known | None = None
+        self, batch: BatchName, branches: Sequence[Xid], contents: Contents | None, known: Known
     ) -> DecidedBatch:
         """Request the decision on ``batch``; return the first one made. ``known`` is the result of ``known``."""
-        known = self.known(batch, branches) if known is None else known
         lasts = {number: None if one is None else one.batch_id for number, one in known.items()}
         number = self._decider = decider(lasts)
         said = EMPTY_CONTENTS if contents is None else replace(contents, brokers=lasts).to_json()

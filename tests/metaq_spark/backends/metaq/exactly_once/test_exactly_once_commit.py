@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from exactly_once_harness import QUERY, Harness
+from exactly_once_harness import QUERY, Harness, decide
 from fix_broker import StartBroker, wait_until
 from recorded import Recorded
 
@@ -56,7 +56,7 @@ def test_a_driver_that_dies_between_any_two_steps(harness: Harness, restarted: s
     for number, steps in enumerate(("", "decide", "decide commit", "decide commit clean_up")):
         first = harness.write(batch(number))
         with harness.driver() as driver:
-            decided = driver.decide(batch(number), first) if "decide" in steps else NOTHING
+            decided = decide(driver, batch(number), first) if "decide" in steps else NOTHING
             if "commit" in steps:
                 prepared = driver.commit(batch(number), decided)
             if "clean_up" in steps:
@@ -72,7 +72,7 @@ def test_a_driver_that_dies_between_any_two_steps(harness: Harness, restarted: s
 def test_a_driver_that_dies_after_the_first_of_two_commits(harness: Harness) -> None:
     first = harness.write(batch(0))
     with harness.driver() as driver:
-        decided = driver.decide(batch(0), first)
+        decided = decide(driver, batch(0), first)
         on_four = tuple(key for key in decided.branches if b".4." in key.branch)
         driver.commit(batch(0), decided._replace(branches=on_four))
     assert harness.everything() == [["0/0"], []]
@@ -95,9 +95,9 @@ def test_a_zombie_is_refused_and_nothing_of_it_stays(harness: Harness) -> None:
 def test_two_drivers_that_finish_the_same_batch_at_once(harness: Harness) -> None:
     mine, yours = harness.write(batch(0)), harness.write(batch(0))
     with harness.driver() as one, harness.driver() as other:
-        mine_decided = one.decide(batch(0), mine)
+        mine_decided = decide(one, batch(0), mine)
         assert list(mine_decided.branches) == mine
-        assert other.decide(batch(0), yours) == mine_decided
+        assert decide(other, batch(0), yours) == mine_decided
         for driver in (other, one):
             prepared = driver.commit(batch(0), mine_decided)
             driver.clean_up(batch(0), mine, prepared)
@@ -133,7 +133,7 @@ def test_a_branch_that_an_operator_ended_between_decision_and_commit(
     Coordinator(for_seven, harness.sessions).finish(batch(0), [])
     branches = harness.write(batch(1))
     with harness.driver() as driver:
-        assert list(driver.decide(batch(1), branches).branches) == branches
+        assert list(decide(driver, batch(1), branches).branches) == branches
     harness.end_by_hand(branches[0], step)
     if step == "rollback":
         with pytest.raises(ExactlyOnceError, match="but was completed manually on broker 4, so its"):
@@ -291,7 +291,7 @@ def test_a_broker_that_restarts_while_a_task_has_prepared_branches(harness: Harn
 def test_a_broker_that_is_added_does_not_open_the_past_again(harness: Harness) -> None:
     first = harness.write(batch(0))
     with harness.driver() as driver:
-        driver.decide(batch(0), first)
+        decide(driver, batch(0), first)
     harness.add(1)
     assert list(harness.coordinator.finish(batch(0), harness.write(batch(0))).branches) == first
     assert (harness.everything(), harness.prepared()) == ([["0/0"]] * 2, {1: 0} | NOTHING_LEFT)
@@ -301,7 +301,7 @@ def test_a_broker_that_is_added_does_not_open_the_past_again(harness: Harness) -
 def test_a_broker_that_is_named_no_more_and_has_messages_of_the_batch(harness: Harness) -> None:
     first = harness.write(batch(0))
     with harness.driver() as driver:
-        driver.decide(batch(0), first)
+        decide(driver, batch(0), first)
     only = {4: harness.addresses[4]}
     words = r"messages on broker 7, which is none of the brokers found by the option brokers \(127.0.0.1:\d+, "
     with pytest.raises(ParticipantMissing, match=words) as missing:
@@ -350,7 +350,7 @@ def test_a_single_write_that_fails_after_its_decision_is_finished(harness: Harne
     assert plan.batch is not None
     branches = harness.write(plan.batch)
     with harness.driver() as driver:
-        driver.decide(plan.batch, branches)
+        decide(driver, plan.batch, branches)
     abort_write(plan, harness.sessions)
     assert (harness.everything(), harness.prepared()) == ([["0/0"]] * 2, NOTHING_LEFT)
 
@@ -361,7 +361,7 @@ def test_a_named_write_finishes_the_version_before_it(harness: Harness) -> None:
     third, fourth = BatchName("app-orders", 3), BatchName("app-orders", 4)
     branches = harness.write(third)
     with harness.driver() as driver:
-        driver.decide(third, branches)
+        decide(driver, third, branches)
     plan = plan_transaction(options, streaming=False, sessions=harness.sessions)
     assert (plan.batch, plan.written) == (fourth, False)
     commit_batch(plan, [WrittenMessages(2, 50, fourth, tuple(harness.write(fourth)))], None, harness.sessions)

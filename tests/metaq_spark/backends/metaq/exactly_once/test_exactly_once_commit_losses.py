@@ -7,7 +7,7 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
-from exactly_once_harness import QUERY, TOPIC, Harness
+from exactly_once_harness import QUERY, TOPIC, Harness, decide
 from fix_broker import StartBroker, wait_until
 
 from metaq.backends.metaq.transactions import DecidedBatch
@@ -35,7 +35,7 @@ def decided_only(harness: Harness, batch: BatchName = FIRST) -> tuple[list[Xid],
     """The driver dies behind its decision."""
     branches = harness.write(batch)
     with harness.driver() as driver:
-        return branches, driver.decide(batch, branches, ROWS)
+        return branches, decide(driver, batch, branches, ROWS)
 
 
 # ---- branches that are gone

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from exactly_once_harness import QUERY, TOPIC, Harness
+from exactly_once_harness import QUERY, TOPIC, Harness, decide
 from fix_broker import StartBroker
 
 from metaq.model import Partition, TopicPartition
@@ -50,7 +50,7 @@ def decide_alone(harness: Harness, batch: BatchName) -> None:
     harness.put(task, "4-0", str(batch.batch_id))
     contents = Contents({FOUR: Count(1, batch.batch_id)}, "first")
     with harness.driver() as driver:
-        driver.decide(batch, task.finish(), contents)
+        decide(driver, batch, task.finish(), contents)
 
 
 def without_four(harness: Harness) -> dict[int, object]:
