@@ -1,4 +1,4 @@
-"""One task of a read: a byte range of one partition, fetched and turned into record batches.
+"""One range of a read: a session to its broker, on which ``RangeTask`` makes record batches, and errors with advice.
 
 Runs in Spark's Python workers. Sockets come from the pool of the worker's process, which runs many tasks.
 Bytes are streamed: only the requests in flight, one run, and one batch are in memory.

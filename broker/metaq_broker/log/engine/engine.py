@@ -1,8 +1,9 @@
 """The broker's core: puts, reads and offset lookups on the partitions, with MetaQ's rules.
 
 It knows no command class and no connection: every front end calls the same methods with plain values and gets outcome
-values. Everything runs on the event-loop thread and never waits for the disk. ``append`` is the only way in: it writes
-a block of frames, returns at once, and calls back when the block may be acknowledged.
+values. Everything runs on the event-loop thread and never waits for the disk. ``append`` takes all messages of clients:
+it writes a block of frames, returns at once, and calls back when the block may be acknowledged. Only copies of another
+broker's log do not pass it (``replication/local.py``).
 
 Source: docs/protocol.md; the order of checks is MetaQ's.
 """
@@ -122,8 +123,9 @@ class Engine:
     def append(self, unit: Append, on_durable: OnDurable) -> Appended | Refusal:
         """Write a unit; ``on_durable`` is called once: with ``None`` when it may be acknowledged, or with the error.
 
-        All messages go through here: puts, batches, commits, sends. After a refusal nothing is stored, and
-        ``on_durable`` is not called. Otherwise it is called exactly once, after this has returned.
+        All messages of clients go through here: puts, batches, commits, sends. After a refusal nothing is stored, and
+        ``on_durable`` is not called. Otherwise it is called exactly once: after this has returned, or for a committed
+        unit possibly before.
         """
         if unit.terms is Terms.COMMITTED:
             return self._write(unit, unit.block, NO_IDS, on_durable)

@@ -117,7 +117,7 @@ class Unsynced:
         self._index_interval_bytes = index_interval_bytes
         self._segments = [active]
         self.folders = [directory.parent, directory] if fresh else []
-        """Segments with new names, so that a sync is due even if no byte was written."""
+        """Folders with new names in them, so that a sync is due even if no byte was written."""
         self.under_way: SyncJob | None = None
 
     def add(self, segment: Segment) -> None:

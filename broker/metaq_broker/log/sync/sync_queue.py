@@ -1,15 +1,15 @@
 """The callbacks that wait until appended bytes are durable, and the one sync that runs for all of them.
 
-The steps of an append, all on the event loop unless noted::
+The steps of an append, on the event loop unless noted::
 
-    append, add(end, callback)    the callback waits for the end of the appended bytes
-    start                         bytes that are not durable yet are captured as a job ...
-    (worker thread)               ... which is run; later appends wait for the next one
-    finish                        callbacks at or below the durable end are called, oldest first; after a failed sync
-                                  all of them, with the reason
+    append       the bytes are written; the callback that waits for their end is appended to ``waiters``
+    take         bytes that are not durable yet are captured as a job ...
+    (any thread) ... which is run; later appends wait for the next one
+    finish       ``complete_sync`` moves the durable end, and callbacks at or below it are called, oldest first; after a
+                 failed sync all of them, with the reason
 
 Partitions (``group_commit.py``) and the journal of transactions (``transactions/group_sync.py``) use it. They differ in
-when they call ``start``, and in the thread in which their jobs run.
+when a sync begins, and in where its job is run. ``start`` is ``take`` and the run.
 """
 
 from __future__ import annotations
