@@ -222,10 +222,13 @@ def _pair(section: Section, source: str) -> PairConfig:
     return PairConfig(**read_section(section, keys_of(PairConfig), source))
 
 
-ROLE_KEYS: Final = {
-    SLAVE: keys_of(SlaveConfig),
-    SAMSA: keys_of(SamsaConfig),
-    GREGOR: keys_of(GregorConfig),
-    PAIR: keys_of(PairConfig),
+ROLES: Final[Mapping[str, type[Role]]] = {
+    SLAVE: SlaveConfig,
+    SAMSA: SamsaConfig,
+    GREGOR: GregorConfig,
+    PAIR: PairConfig,
 }
+"""Section -> what is read from it."""
+
+ROLE_KEYS: Final = {section: keys_of(role) for section, role in ROLES.items()}
 READERS: Final[Mapping[str, Any]] = {SLAVE: _slave, SAMSA: _samsa, GREGOR: _gregor, PAIR: _pair}

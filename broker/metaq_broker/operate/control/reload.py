@@ -24,18 +24,27 @@ from metaq_broker.clock import Clock
 from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.partitions.log_store import LogStore
 from metaq_broker.operate.config.configuration import BrokerConfig, parse, read_file
-from metaq_broker.operate.config.sections import SYSTEM_KEYS, TOPIC_KEYS, ZOOKEEPER_KEYS, TopicConfig
+from metaq_broker.operate.config.http import SECTION as HTTP
+from metaq_broker.operate.config.http import HttpConfig
+from metaq_broker.operate.config.keys import keys_of
+from metaq_broker.operate.config.replication import ROLES
+from metaq_broker.operate.config.rocketmq import SECTION as ROCKETMQ
+from metaq_broker.operate.config.rocketmq import RocketmqConfig
+from metaq_broker.operate.config.sections import SystemConfig, TopicConfig, ZooKeeperConfig
 
 _LOG: Final = logging.getLogger(__name__)
 
 RELOADED_FIELDS: Final = ("topics", "text", "warnings")
 """Parts of the configuration that follow the file; the others keep their values from the start."""
 
-_KEY_NAMES: Final = {
-    "system": {key.attribute: key.name for key in SYSTEM_KEYS},
-    "zookeeper": {key.attribute: key.name for key in ZOOKEEPER_KEYS},
-    "topics": {key.attribute: key.name for key in TOPIC_KEYS},
+_SECTIONS: Final[Mapping[type, str]] = {
+    SystemConfig: "system",
+    ZooKeeperConfig: "zookeeper",
+    RocketmqConfig: ROCKETMQ,
+    HttpConfig: HTTP,
+    **{role: section for section, role in ROLES.items()},
 }
+"""Part of the configuration -> its section in the file."""
 
 
 class ReloadRefused(MetaqError):
@@ -207,21 +216,31 @@ def _changed_topics(
     before: Mapping[str, TopicConfig], after: Mapping[str, TopicConfig]
 ) -> Iterator[tuple[str, Sequence[str]]]:
     for name in after:
-        keys = _differences("topics", before[name], after[name]) if name in before else []
+        keys = _differences(before[name], after[name]) if name in before else []
         if keys:
             yield name, keys
 
 
 def _changed_keys(started: BrokerConfig, found: BrokerConfig) -> Iterator[str]:
-    """Yield the keys outside of topics whose values differ, as ``[section] key``."""
+    """Yield what differs outside of topics: ``[section] key``, or ``[section]`` if only one of both has the section."""
     for part in _fields(started):
         if part not in RELOADED_FIELDS:
-            for key in _differences(part, getattr(started, part), getattr(found, part)):
-                yield f"[{part}] {key}"
+            yield from _changed_part(getattr(started, part), getattr(found, part))
 
 
-def _differences(part: str, before: Any, after: Any) -> list[str]:
-    if not dataclasses.is_dataclass(before):
-        return [part] if before != after else []
-    names = _KEY_NAMES.get(part, {})
-    return [names.get(each, each) for each in _fields(before) if getattr(before, each) != getattr(after, each)]
+def _changed_part(before: Any, after: Any) -> Iterator[str]:
+    if type(before) is type(after):
+        yield from (f"[{_SECTIONS[type(before)]}] {key}" for key in _differences(before, after))
+    else:
+        yield from (f"[{_SECTIONS[type(part)]}]" for part in (before, after) if part is not None)
+
+
+def _differences(before: Any, after: Any) -> list[str]:
+    """Return the names of the keys whose values differ in two readings of one section."""
+    if before == after:
+        return []
+    return [
+        key.name
+        for key in keys_of(type(before))
+        if getattr(before, key.attribute) != getattr(after, key.attribute)
+    ]

@@ -128,6 +128,47 @@ def test_the_rest_waits_for_a_restart_and_topics_do_not_inherit_it(
     assert harness.reloader.restart_needed == []
 
 
+ROCKETMQ = "[rocketmq]\nenabled=true\n"
+SAMSA = "[samsa]\nslave=h:1\n"
+PAIR = "[zookeeper]\nzk.zkConnect=zk:2181\n[pair]\nother=h:1\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (ROCKETMQ, ROCKETMQ + "maxMessageSize=1024\n", ["[rocketmq] maxMessageSize"]),
+        ("[http]\n", "[http]\nport=1\nwrite=true\n", ["[http] port", "[http] write"]),
+        ("[slave]\nslaveId=0\nmaster=h:1\n", "[slave]\nslaveId=0\nmaster=h:2\n", ["[slave] master"]),
+        (SAMSA, SAMSA + "sendToSlaveTimeoutInMills=9\n", ["[samsa] sendToSlaveTimeoutInMills"]),
+        ("[gregor]\n", "[gregor]\nmaster=h:1\n", ["[gregor] master"]),
+        (PAIR, PAIR + "sessionMs=900\n", ["[pair] sessionMs"]),
+        ("", ROCKETMQ, ["[rocketmq]"]),
+        ("[http]\n", "", ["[http]"]),
+        ("[gregor]\n", SAMSA, ["[gregor]", "[samsa]"]),
+    ],
+)
+def test_keys_of_all_sections_are_named_as_in_the_file(
+    before: str, after: str, expected: list[str], tmp_path: Path
+) -> None:
+    harness = Harness(tmp_path, TOPICS + before)
+    harness.write(TOPICS + after)
+    assert reported(harness.reload()) == {"restart_needed": expected}
+    harness.stores.close(clean=True)
+
+
+def test_a_new_topic_that_does_not_match_itself_is_refused_at_once_and_also_when_removed(harness: Harness) -> None:
+    harness.write(TOPICS + "[topic=a$]\n")
+    report = harness.reload()
+    assert (report.added, report.restart_needed) == (["a$"], [])
+    assert harness.config.unmatched == {"a$"}
+    harness.write(TOPICS)
+    assert harness.reload().removed == ["a$"]
+    assert harness.config.unmatched == {"a$"}
+    harness.write(TOPICS + "[topic=a*]\n")
+    harness.reload()
+    assert harness.config.unmatched == set(), "a wildcard covers it"
+
+
 def test_what_the_command_line_changed_is_no_difference(tmp_path: Path) -> None:
     harness = Harness(tmp_path)
     harness.config = dataclasses.replace(
