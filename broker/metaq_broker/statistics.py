@@ -119,6 +119,10 @@ class Statistics:
         self.commands["put"] += count
         self._add(topic, count, ("put", count), ("message_size", body_bytes))
 
+    def block_puts(self, topic: str, count: int, block_bytes: int) -> None:
+        """Count the put messages of a block of ``count`` frames, accepted or not."""
+        self.puts(topic, count, max(0, block_bytes - count * HEADER_BYTES))
+
     def puts_failed(self, topic: str, count: int) -> None:
         """Count puts that were refused or could not be stored."""
         self.commands["put_failed"] += count

@@ -90,7 +90,8 @@ class TransactionCommands:
             message_id = self._manager.put(connection, key, topic, partition, flag, checksum, body)
             return f"{message_id} {partition} {NO_OFFSET}"
 
-        self._count_puts(topic, 1, len(body), _answer(replies, opaque, add, self._texts.put_in_transaction))
+        self._statistics.puts(topic, 1, len(body))
+        self._answer_puts(topic, 1, replies, opaque, add)
 
     def put_batch(self, connection: object, command: PutBatch, replies: ReplyQueue) -> None:
         topic, partition, block, count, opaque, key = command
@@ -100,7 +101,8 @@ class TransactionCommands:
             ids = self._manager.put_batch(connection, key, topic, partition, FrameBlock(block, count))
             return f"{ids.first} {partition} {NO_OFFSET}"
 
-        self._count_puts(topic, count, len(block), _answer(replies, opaque, add, self._texts.put_in_transaction))
+        self._statistics.block_puts(topic, count, len(block))
+        self._answer_puts(topic, count, replies, opaque, add)
 
     def decide(self, command: Decide, replies: ReplyQueue) -> None:
         """Record which branches a batch consists of; the reply names the branches of the first decision for it."""
@@ -187,9 +189,8 @@ class TransactionCommands:
     def _end(self, _connection: object, _command: TransactionCommand, _replies: ReplyQueue) -> None:
         """Do nothing: END has no effect, and is the one command without a reply."""
 
-    def _count_puts(self, topic: str, count: int, body_bytes: int, stored: bool) -> None:
-        self._statistics.puts(topic, count, body_bytes)
-        if not stored:
+    def _answer_puts(self, topic: str, count: int, replies: ReplyQueue, opaque: int, add: Callable[[], str]) -> None:
+        if not _answer(replies, opaque, add, self._texts.put_in_transaction):
             self._statistics.puts_failed(topic, count)
 
     def _complete(self, slot: PendingReply, opaque: int, refusal: Refusal | None, text: str = "") -> None:

@@ -75,6 +75,13 @@ def test_a_batch_inside_a_transaction(dev_broker: RunningBroker) -> None:
     assert [frame.message_id for frame in frames] == list(IdRange.starting_at(first_id, 3))
 
 
+def test_puts_inside_a_transaction_are_counted_with_the_size_of_their_bodies(dev_broker: RunningBroker) -> None:
+    client = dev_broker.client()
+    begin_with(client, XIDS[0], b"four")
+    assert client.ask(encode(PutBatch("t", 1, block_of(b"a", b"bc"), 2, 7, XIDS[0])))
+    assert "realtime_message_size Count=3,Value=7," in client.result(b"stats realtime 1\r\n")[1]
+
+
 def test_a_decision_commits_and_answers_a_replay_with_the_first(
     dev_broker: RunningBroker,
 ) -> None:

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from metaq.errors import CorruptFrame, MetaqError
 from metaq.formats.frame_block import BlockRefused, FrameBlock, check_count
-from metaq.formats.frames import HEADER_BYTES, frame_bytes
+from metaq.formats.frames import frame_bytes
 from metaq.formats.message_id import EPOCH_MS, IDS_PER_MS, LATEST_MS, IdRange, IdWorker, timestamp_ms
 from metaq.formats.message_types import Selection, encode_types, select, select_run
 from metaq.model import INT64_MAX
@@ -130,7 +130,7 @@ class Engine:
         if unit.terms is Terms.COMMITTED:
             return self._write(unit, unit.block, NO_IDS, on_durable)
         topic, count = unit.topic, unit.block.count
-        self.statistics.puts(topic, count, max(0, len(unit.block.data) - count * HEADER_BYTES))
+        self.statistics.block_puts(topic, count, len(unit.block))
         refusal = self.put_refusal(topic, unit.partition, is_ours=unit.terms is Terms.MADE)
         outcome = refusal or self._append(unit, on_durable)
         failed = count if isinstance(outcome, Refusal) else len(outcome.rejected)
