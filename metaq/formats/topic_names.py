@@ -3,7 +3,8 @@
 ====================  ==========================================================================================
 the bundled broker    a topic is the name of a folder: 200 bytes in UTF-8; a group of consumers has a topic of
                       retries, ``%RETRY%GROUP``
-RocketMQ              127 letters, digits and any of ``% | _ -``; 255 for topics of retries and of dead letters
+RocketMQ              a topic has 127 letters, digits and any of ``% | _ -``; topics of retries and of dead letters
+                      have 255, and so has a group; its topic of retries leaves it 248
 ====================  ==========================================================================================
 """
 
@@ -32,7 +33,7 @@ GROUP_BYTES_MAX: Final = STORED_BYTES_MAX - len(RETRY_PREFIX)
 
 ROCKETMQ_CHARS_MAX: Final = 127
 ROCKETMQ_CHARS: Final = r"[%|a-zA-Z0-9_-]"
-ROCKETMQ_ALLOWED: Final = f"up to {ROCKETMQ_CHARS_MAX} letters, digits and any of % | _ -"
+ROCKETMQ_ALLOWED: Final = "letters, digits and any of % | _ -"
 
 _GROUPS_TOPIC_CHARS_MAX: Final = 255
 _NAME: Final = re.compile(f"{ROCKETMQ_CHARS}+")

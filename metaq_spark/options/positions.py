@@ -59,13 +59,14 @@ Position = Earliest | Latest | Group | Specific | Timestamps
 class Notation:
     """A format's notation of topics, partitions and offsets in options.
 
-    ``name``: valid names of topics and groups. ``columns``: the columns of a read. ``words``: values for the words in
-    braces in the documentation of shared options, such as ``first`` and ``second``, two partitions, and ``offset``, the
-    term for an offset.
+    ``name``, ``group_name``: valid names of topics and of groups. ``columns``: the columns of a read. ``words``: values
+    for the words in braces in the documentation of shared options, such as ``first`` and ``second``, two partitions,
+    and ``offset``, the term for an offset.
     """
 
     parse_partition: ParsePartition
     name: Name
+    group_name: Name
     columns: Collection[str]
     words: Mapping[str, str]
 
@@ -94,7 +95,7 @@ class Notation:
 
     def group(self, text: str) -> str:
         """Read the name of a group. Raises as ``Name``."""
-        return self.name.of("group")(text)
+        return self.group_name(text)
 
     def chosen_columns(self, text: str) -> tuple[str, ...]:
         """Read names of columns. Raises as ``choose_columns``."""

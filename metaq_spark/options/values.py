@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -84,9 +85,9 @@ def field_name(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name of ``what``; ``allowed`` describes valid names, for messages."""
+    """A name of ``what``; ``accepts`` is true for valid names, ``allowed`` describes them, for messages."""
 
-    pattern: re.Pattern[str]
+    accepts: Callable[[str], object]
     allowed: str
     what: str = "topic"
 
@@ -95,7 +96,7 @@ class Name:
         return replace(self, what=what)
 
     def __call__(self, text: str) -> str:
-        if not self.pattern.fullmatch(text.strip()):
+        if not self.accepts(text.strip()):
             raise ValueError(f"expected the name of a {self.what}{self.allowed}")
         return text.strip()
 

@@ -54,9 +54,11 @@ from metaq_spark.options.table import (
     option,
 )
 
+_NAME: Final = values.Name(re.compile(r"[^\s,/@*]+").fullmatch, " without spaces and without any of , / @ *")
 NOTATION: Final = Notation(
     Partition.parse,
-    values.Name(re.compile(r"[^\s,/@*]+"), " without spaces and without any of , / @ *"),
+    _NAME,
+    _NAME.of("group"),
     {**COLUMN_TYPES, **MORE_TYPES},
     {
         "first": "0-0",

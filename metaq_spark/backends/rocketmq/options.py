@@ -16,7 +16,13 @@ from pyspark.sql.types import DataType
 from metaq.backends.rocketmq.names import check_group
 from metaq.backends.rocketmq.reads.pulls import GROUP, Subscription
 from metaq.discovery.name_server import parse_name_servers
-from metaq.formats.topic_names import GROUP_BYTES_MAX, ROCKETMQ_ALLOWED, ROCKETMQ_CHARS, ROCKETMQ_CHARS_MAX
+from metaq.formats.topic_names import (
+    GROUP_BYTES_MAX,
+    ROCKETMQ_ALLOWED,
+    ROCKETMQ_CHARS,
+    ROCKETMQ_CHARS_MAX,
+    rocketmq_fault,
+)
 from metaq.model import Address, Partition
 from metaq.protocols.remoting.acl import Credentials
 from metaq_spark.backends.rocketmq.habits import HABITS
@@ -41,10 +47,16 @@ from metaq_spark.options.parsing import (
 from metaq_spark.options.positions import Notation
 from metaq_spark.options.table import ANY, READ, UNSET, OptionTable, Use, option
 
-_NAME: Final = values.Name(re.compile(f"{ROCKETMQ_CHARS}{{1,{ROCKETMQ_CHARS_MAX}}}"), f", {ROCKETMQ_ALLOWED}")
+
+def _is_topic(text: str) -> bool:
+    return rocketmq_fault(text, of_groups=True) is None
+
+
+_TOPIC: Final = values.Name(_is_topic, f", up to {ROCKETMQ_CHARS_MAX} {ROCKETMQ_ALLOWED}")
 NOTATION: Final = Notation(
     Partition.parse_queue,
-    _NAME,
+    _TOPIC,
+    values.Name(re.compile(f"{ROCKETMQ_CHARS}+").fullmatch, f", {ROCKETMQ_ALLOWED}", "group"),  # see ``check_group``
     {**RECORD_COLUMNS, **MORE_TYPES},
     {
         "first": "broker-a:0",
@@ -119,7 +131,7 @@ class ServerOptions(ConnectionOptions):
         "Name servers: `host:port`, separated by `;` or `,`. One that answers is enough. Required.",
     )
     namespace: str | None = option(
-        "namespace", _NAME.of("namespace"), UNSET, ANY,
+        "namespace", _TOPIC.of("namespace"), UNSET, ANY,
         "Namespace of topics and groups: `NAMESPACE%` before each.",
     )
     access_key: str | None = option(

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pickle
 import re
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from metaq_broker.rocketmq.groups.limits import GroupLimits, NameRefused
+from metaq_broker.rocketmq.groups.limits import check_group as check_group_of_broker
 
+from metaq.backends.rocketmq.names import check_group
+from metaq.formats.topic_names import GROUP_BYTES_MAX, rocketmq_fault
 from metaq.model import Address, Partition, TopicPartition
 from metaq_spark.backends.rocketmq.habits import HABITS
 from metaq_spark.backends.rocketmq.options import (
@@ -90,7 +96,8 @@ def test_secrets_are_not_shown() -> None:
         (READ_ALL | {"assign": '{"t": ["0-0"]}'}, "expected .*broker-a:0|queue .0-0."),
         (READ_ALL | {"subscribe": "or ders"}, "expected the name of a topic, up to 127 letters, digits and any of"),
         (READ_ALL | {"subscribe": "t" * 128}, "expected the name of a topic, up to 127"),
-        (READ_ALL | {"group": "g" * 128}, "expected the name of a group, up to 127"),
+        (READ_ALL | {"subscribe": "%RETRY%" + "g" * 249}, "expected the name of a topic, up to 127"),
+        (READ_ALL | {"group": "g g"}, "expected the name of a group, letters, digits and any of"),
         (
             READ_ALL | {"group": "g" * 97, "namespace": "n" * 96},
             "group, namespace: .*194 bytes in UTF-8 with its n",
@@ -104,6 +111,32 @@ def test_secrets_are_not_shown() -> None:
 def test_what_a_read_refuses(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(OptionError, match=sentence):
         parse_source_options(given, Use.BATCH_READ)
+
+
+@pytest.mark.parametrize("topic", ["t" * 127, "%RETRY%" + "g" * 248, "%DLQ%" + "g" * 250])
+def test_topics_as_long_as_rocketmq_allows(topic: str) -> None:
+    assert rocketmq_fault(topic, of_groups=True) is None
+    assert parse_source_options(READ_ALL | {"subscribe": topic}, Use.BATCH_READ).topics == (topic,)
+
+
+@pytest.mark.parametrize(("length", "accepted"), [(128, True), (GROUP_BYTES_MAX, True), (GROUP_BYTES_MAX + 1, False)])
+def test_connector_client_and_broker_accept_the_same_groups(length: int, accepted: bool) -> None:
+    group = "g" * length
+
+    def option() -> None:
+        assert parse_source_options(READ_ALL | {"group": group}, Use.BATCH_READ).group == group
+
+    def client() -> None:
+        check_group(group, None, GROUP_BYTES_MAX)
+
+    def broker() -> None:
+        check_group_of_broker(group, GroupLimits().name_bytes_max)
+
+    checks: list[Callable[[], None]] = [option, client, broker]
+    for check in checks:
+        refused = pytest.raises((OptionError, ValueError, NameRefused), match=f"{length} bytes")
+        with nullcontext() if accepted else refused:
+            check()
 
 
 @pytest.mark.parametrize(
