@@ -14,8 +14,10 @@ from typing import Final
 from metaq.errors import CodecMissing, CorruptRecord
 from metaq.formats.rocketmq.sys_flags import COMPRESSED, COMPRESSION
 
-BODY_BYTES_MAX: Final = 64 << 20
-"""Default limit on a body after decompression. Brokers' own limit is 4 MiB."""
+BODY_BYTES_MAX: Final = 128 << 20
+"""Limit on a body after decompression, unless the caller says otherwise. Producers do not send more than a broker
+accepts, 4 MiB by default.
+"""
 
 LEVEL: Final = 5
 """Compression level of a Java client."""

@@ -7,10 +7,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from metaq.formats.rocketmq.compression import BODY_BYTES_MAX
 from metaq_spark.columns.rocketmq.record import host_text
-
-BODY_BYTES_MAX: Final = 128 << 20
-"""Limit on a decompressed body. Producers do not send more than a broker accepts, 4 MiB by default."""
 
 _TYPE_BITS: Final = 0x700
 _CODECS: Final = {0x100: "lz4", 0x200: "zstd"}
