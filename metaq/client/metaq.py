@@ -33,9 +33,10 @@ from metaq.discovery.zk_cache import TreeCache
 from metaq.discovery.zk_layout import ZooKeeperAddress
 from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.model import Address, Message, Partition, Xid
+from metaq.net.reach import Reach
 from metaq.net.retry import election_policy
-from metaq.net.tls import TlsSettings, TlsTransport
-from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts
+from metaq.net.tls import TlsSettings
+from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
 
 ZOOKEEPER_SCHEME = "zk://"
 XA_FORMAT: Final = 0x4D51
@@ -72,7 +73,7 @@ class MetaQ(BlockingClient):
         away: Away = nobody,
     ) -> None:
         self._cluster = cluster = _named(cluster, brokers)
-        self._pool = SessionPool(timeouts, TCP if tls is None else TlsTransport(tls))
+        self._pool = SessionPool(timeouts, Reach(timeouts, tls).transport())
         super().__init__(self._pool)
         self._zookeeper: ZooKeeperAddress | None = None
         if cluster.startswith(ZOOKEEPER_SCHEME):

@@ -17,6 +17,7 @@ from pyspark.sql.types import DataType
 
 from metaq.errors import BrokerError, DeadlineExceeded, MetaqError
 from metaq.model import Partition
+from metaq.net.reach import Reach
 from metaq.net.retry import RetryPolicy
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import Timeouts
@@ -154,6 +155,11 @@ class ConnectionOptions(ABC):
     @cached_property
     def timeouts(self) -> Timeouts:
         return Timeouts(self.connect_timeout_ms / 1000, self.request_timeout_ms / 1000)
+
+    @cached_property
+    def reach(self) -> Reach:
+        """How connections are made: the settings of pools."""
+        return Reach(self.timeouts, self.tls)
 
 
 @dataclass(frozen=True, kw_only=True)

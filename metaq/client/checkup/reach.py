@@ -11,6 +11,7 @@ from metaq.client.checkup.findings import Finding, fail, ok, warn
 from metaq.errors import ConnectionFailed, DeadlineExceeded
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, wall_clock_ms
+from metaq.net.reach import Reach
 from metaq.net.tls import Certificate, TlsSettings, TlsTransport
 from metaq.net.transport import TCP, Timeouts, Transport, resolve
 
@@ -33,12 +34,8 @@ class ConnectSettings:
         return Timeouts(self.timeout_s, self.timeout_s)
 
     def transport(self) -> Transport:
-        """Return what opens connections.
-
-        Raises:
-            ValueError: A file of the settings cannot be used.
-        """
-        return TCP if self.tls is None else TlsTransport(self.tls)
+        """Return what opens connections. Raises as ``Reach.transport``."""
+        return Reach(self.timeouts, self.tls).transport()
 
     def reach(self, what: str, address: Address) -> Generator[Finding, None, bool]:
         """Yield the findings about the connection to ``address``; return whether a session may be opened."""

@@ -30,9 +30,10 @@ from metaq.client.shells import BlockingClient
 from metaq.discovery.base import Away, nobody
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.model import Partition
+from metaq.net.reach import Reach
 from metaq.net.retry import election_policy
-from metaq.net.tls import TlsSettings, TlsTransport
-from metaq.net.transport import DEFAULT_TIMEOUTS, TCP, Timeouts
+from metaq.net.tls import TlsSettings
+from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
 
 
 class RocketMQ(BlockingClient):
@@ -65,8 +66,7 @@ class RocketMQ(BlockingClient):
     ) -> None:
         self._name_servers = name_servers
         self._credentials, self._timeouts, self._tls = credentials, timeouts, tls
-        transport = TCP if tls is None else TlsTransport(tls)
-        self._pool = SessionPool(timeouts, transport, credentials=credentials)
+        self._pool = SessionPool(timeouts, Reach(timeouts, tls).transport(), credentials=credentials)
         super().__init__(self._pool)
         make = partial(NameServerDirectory, parse_name_servers(name_servers), self._pool, namespace=namespace)
         self._directory = make(policy=election_policy(timeouts))

@@ -24,9 +24,8 @@ from metaq.discovery.zookeeper import ZooKeeperDirectory
 from metaq.errors import BrokersMissing, MetaqError, TopicNotFound
 from metaq.model import Address, Partition, PartitionState, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq.net.reach import Reach
 from metaq.net.retry import RetryPolicy, persist, persist_over
-from metaq.net.tls import TlsSettings, TlsTransport
-from metaq.net.transport import Timeouts
 from metaq.protocols.text.extensions import EXT_INCARNATION
 from metaq_spark.backends.metaq.last_messages import FrameHeads
 from metaq_spark.backends.metaq.options import BrokerOptions
@@ -44,9 +43,9 @@ A = TypeVar("A")
 
 
 @functools.cache
-def pool_with(timeouts: Timeouts, tls: TlsSettings | None = None) -> SessionPool:
-    """Return this process's pool of connections with these timeouts and TLS settings."""
-    return SessionPool(timeouts) if tls is None else SessionPool(timeouts, TlsTransport(tls))
+def pool_with(reach: Reach) -> SessionPool:
+    """Return this process's pool of connections with these settings."""
+    return SessionPool(reach.timeouts, reach.transport())
 
 
 class Cluster:
@@ -64,7 +63,7 @@ class Cluster:
     ) -> None:
         """``policy``: retries of requests about the cluster; by default ``ConnectionOptions.first_policy``."""
         self._options = options
-        self._pool = pool or pool_with(options.timeouts, options.tls)
+        self._pool = pool or pool_with(options.reach)
         self._directory: Directory = directory_of(options, self._pool)
         self._names, self._moving = list(options.places), options.zookeeper is not None
         self._policy, self._waiting = policy or options.first_policy, options.waiting_policy
@@ -285,7 +284,7 @@ class RetryingSessions:
         clock: Clock = SYSTEM_CLOCK,
         policy: RetryPolicy | None = None,
     ) -> None:
-        self.pool = pool or pool_with(options.timeouts, options.tls)
+        self.pool = pool or pool_with(options.reach)
         self.policy, self.clock = policy or options.waiting_policy, clock
         self._options = options
         # A task's pool has asked nobody yet, and its broker may be away: the pool needs to know who else to ask.

@@ -38,7 +38,7 @@ class LagLookup:
         clock: Clock = SYSTEM_CLOCK,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        self._pool = pool or pool_with(options.timeouts, options.tls)
+        self._pool = pool or pool_with(options.reach)
         self._directory = directory_of(options, self._pool)
         self._clock, self._now_s = clock, now_s
 

@@ -52,7 +52,7 @@ def read_partition(
     """
     from metaq_spark.backends.metaq.range_task import RangeTask, damage_handler
 
-    pool = pool or pool_with(options.timeouts, options.tls)
+    pool = pool or pool_with(options.reach)
     task: RangeTask | None = None
     try:
         sessions = RetryingSessions(options, pool, pool.clock)

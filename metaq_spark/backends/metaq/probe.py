@@ -29,7 +29,7 @@ class BrokerProbe:
     """Asks the brokers that ``options`` lead to."""
 
     def __init__(self, options: BrokerOptions) -> None:
-        self._options, self._pool = options, pool_with(options.timeouts, options.tls)
+        self._options, self._pool = options, pool_with(options.reach)
         self._lookup = LagLookup(options, self._pool)
         self._cluster = Cluster(options, self._pool)
 

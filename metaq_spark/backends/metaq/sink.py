@@ -111,7 +111,7 @@ class MetaQSink:
         return self.__dict__ | {"pool": None, "routes": None}
 
     def begin(self, task: WriteTask) -> MetaQDelivery:
-        pool = self.pool or pool_with(self.options.timeouts, self.options.tls)
+        pool = self.pool or pool_with(self.options.reach)
         routes = TaskRoutes(self.options, self._route, self.routes or shared_routes(), begun=task.follows_others)
         if self.transaction is None:
             puts = AcknowledgedPuts(self.options, pool)

@@ -38,7 +38,7 @@ def read_small(
     """
     if options.message_types is not None or options.push_filters:
         return {}
-    pool = pool or pool_with(options.timeouts, options.tls)
+    pool = pool or pool_with(options.reach)
     sessions = RetryingSessions(options, pool, pool.clock)
     found: dict[RangePartition, list[pa.RecordBatch]] = {}
     for asked in conversations(parts, min(options.fetch_bytes, BYTES_MAX)):

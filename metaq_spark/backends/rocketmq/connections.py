@@ -7,18 +7,15 @@ import functools
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.model import Address
-from metaq.net.tls import TlsSettings, TlsTransport
-from metaq.net.transport import Timeouts
+from metaq.net.reach import Reach
 from metaq.protocols.remoting.acl import Credentials
 from metaq_spark.backends.rocketmq.options import ServerOptions
 
 
 @functools.cache
-def pool_of(timeouts: Timeouts, tls: TlsSettings | None, credentials: Credentials | None) -> SessionPool:
-    """Return this process's pool of connections with these timeouts and TLS settings."""
-    if tls is None:
-        return SessionPool(timeouts, credentials=credentials)
-    return SessionPool(timeouts, TlsTransport(tls), credentials=credentials)
+def pool_of(reach: Reach, credentials: Credentials | None) -> SessionPool:
+    """Return this process's pool of connections with these settings, in the name of an account."""
+    return SessionPool(reach.timeouts, reach.transport(), credentials=credentials)
 
 
 @functools.cache
@@ -31,5 +28,5 @@ def connections_of(options: ServerOptions) -> tuple[SessionPool, NameServerDirec
 
     They outlive Spark's readers and writers.
     """
-    pool = pool_of(options.timeouts, options.tls, options.credentials)
+    pool = pool_of(options.reach, options.credentials)
     return pool, _directory(options.name_servers, options.namespace, pool)

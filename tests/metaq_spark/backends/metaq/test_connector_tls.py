@@ -12,8 +12,8 @@ from metaq import MetaQ
 from metaq.backends.metaq.puts import encode_block, put
 from metaq.errors import TlsRefused
 from metaq.model import Message, Partition, TopicPartition
+from metaq.net.reach import Reach
 from metaq.net.tls import TlsSettings
-from metaq.net.transport import DEFAULT_TIMEOUTS
 from metaq_spark.backends.metaq.cluster import RetryingSessions, pool_with
 from metaq_spark.backends.metaq.exactly_once.branches import BranchLimits
 from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, commit_batch
@@ -68,9 +68,14 @@ def test_what_cannot_be_used_is_refused_before_anything_starts(options: dict[str
 
 
 def test_pools_are_shared_by_those_with_the_same_settings(certificates: Certificates) -> None:
-    first, again = (pool_with(DEFAULT_TIMEOUTS, TlsSettings(certificates.ca_file)) for _ in range(2))
+    given = [{}, {}, {"requestTimeoutMs": "1000"}, {"tlsVerify": "none"}]
+    plain, same, hurried, secured = (pool_with(source(brokers="b:1", **options).reach) for options in given)
+    assert plain is same
+    assert len({plain, hurried, secured}) == 3
+    assert hurried.timeouts.request_s == 1
+    first, again = (pool_with(Reach(tls=TlsSettings(certificates.ca_file))) for _ in range(2))
     assert first is again
-    assert first is not pool_with(DEFAULT_TIMEOUTS)
+    assert first is not pool_with(Reach())
 
 
 @pytest.mark.process
