@@ -461,7 +461,11 @@ class Broker:
             self.engine, report, commands, groups, version, self._texts, replication.receiver, accounts, self._member
         )
         self._server = server = Server(
-            services.session, self.config.system, self._statistics, lambda: self.stores.partition_count, self._tls
+            services.session,
+            self.config.system,
+            self._statistics.connection_counts,
+            lambda: self.stores.partition_count,
+            self._tls,
         )
         self._closing.push_async_callback(server.stop, STOP_PATIENCE_S)
         try:

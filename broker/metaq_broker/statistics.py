@@ -17,6 +17,7 @@ from typing import Final, Literal, NamedTuple
 
 from metaq.formats.frames import HEADER_BYTES
 from metaq_broker.histogram import BYTES, SECONDS, Histogram
+from metaq_broker.serve.session import ConnectionCounts
 
 Kind = Literal["put", "get", "offset", "get_miss", "put_failed", "message_size"]
 KINDS: Final[tuple[Kind, ...]] = ("put", "get", "offset", "get_miss", "put_failed", "message_size")
@@ -92,8 +93,7 @@ class Statistics:
         self._monotonic = monotonic
         self._tracked = tracked
         self._started = monotonic()
-        self.connections = 0
-        self.connections_refused = 0
+        self.connection_counts = ConnectionCounts()
         self.commands: Counter[str] = Counter()
         self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
         self.message_bytes = Histogram(BYTES)

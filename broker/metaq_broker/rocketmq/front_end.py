@@ -258,7 +258,12 @@ class FrontEnd:
         if self.server is None:
             return None
         groups, state = self.server.groups, self.state
-        return GroupFigures(len(groups.settings.all()), groups.members.count, state.size_bytes, state.clients_bytes_max)
+        return GroupFigures(
+            groups=len(groups.settings.all()),
+            members=groups.members.count,
+            state_bytes=state.size_bytes,
+            state_bytes_max=state.clients_bytes_max,
+        )
 
     def configure(self, config: BrokerConfig) -> None:
         """Go by another configuration of topics."""

@@ -10,7 +10,6 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -76,6 +75,7 @@ from metaq_broker.rocketmq.store_host import StoreHost
 from metaq_broker.rocketmq.system_topics import GROUPS
 from metaq_broker.serve.accounts.accounts_file import AccountsFile
 from metaq_broker.serve.server import Server
+from metaq_broker.serve.session import ConnectionCounts
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -94,14 +94,6 @@ FIXED_SETTINGS: Final = {
 
 OWN_REQUESTS: Final = ChannelLimits(256, 4096)
 """Limits on the broker's own requests and oneways to one client."""
-
-
-@dataclass(slots=True)
-class ConnectionFigures:
-    """Connections of RocketMQ's clients."""
-
-    connections: int = 0
-    connections_refused: int = 0
 
 
 class _FixedSettings:
@@ -159,7 +151,7 @@ class BrokerServer:
         )
         data = Path(parts.config.system.data_path)
         self.lookups = lookups(self.store, engine, parts.files, data) if config.index_keys else None
-        self.figures = ConnectionFigures()
+        self.connection_counts = ConnectionCounts()
         self.routes = RouteTable(lambda: int(clock.since_boot() * 1000))
         self._key_values = KeptKeyValues(state, parts.files, data / KEY_VALUES_NAME)
         self._key_values.open()
@@ -196,7 +188,7 @@ class BrokerServer:
             *(self._parts.engine, self._parts.files, self.store, self.pulls.figures, self._config),
             requests=lambda: 0 if self._remoting is None else self._remoting.requests,
             held=lambda: self.held.held,
-            connections=lambda: self.figures.connections,
+            connections=lambda: self.connection_counts.connections,
             delays=lambda: self.waiting.delays.progress,
         )
 
@@ -277,7 +269,7 @@ class BrokerServer:
         self._server = Server(
             self._remoting.session,
             config,
-            self.figures,
+            self.connection_counts,
             lambda: self._parts.engine.stores.partition_count,
             tls,
             tls_optional=config.tls_mode == "permissive",

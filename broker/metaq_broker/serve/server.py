@@ -64,14 +64,14 @@ class Server:
         self,
         sessions: SessionFactory,
         limits: ConnectionLimits,
-        statistics: ConnectionCounts,
+        counts: ConnectionCounts,
         partition_count: Callable[[], int],
         tls: ssl.SSLContext | None = None,
         *,
         tls_optional: bool = False,
     ) -> None:
         self._tls, self._tls_optional = tls, tls_optional
-        self._statistics = statistics
+        self._counts = counts
         self._partition_count = partition_count
         self.sessions = sessions
         self.limits = limits
@@ -147,7 +147,7 @@ class Server:
         return self.connections_max - len(self._connections) - arriving
 
     def _refused(self) -> None:
-        self._statistics.connections_refused += 1
+        self._counts.connections_refused += 1
 
     def _client(self) -> asyncio.BaseProtocol:
         if self._tls is None:
@@ -202,7 +202,7 @@ class Server:
             self._empty.set()
 
     def _count(self) -> None:
-        self._statistics.connections = len(self._connections)
+        self._counts.connections = len(self._connections)
 
     def _schedule_sweep(self) -> None:
         interval_s = min(self.limits.idle_timeout_ms / 4000, SWEEP_INTERVAL_S_MAX)

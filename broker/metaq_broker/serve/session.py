@@ -42,11 +42,12 @@ class ConnectionLimits(Protocol):
     def tls_handshake_timeout_ms(self) -> int: ...
 
 
-class ConnectionCounts(Protocol):
-    """Counters of a server's connections."""
+@dataclass(slots=True)
+class ConnectionCounts:
+    """A server's connections now, and those that it has refused since its start."""
 
-    connections: int
-    connections_refused: int
+    connections: int = 0
+    connections_refused: int = 0
 
 
 class ReceivedBytes(Protocol):

@@ -138,7 +138,7 @@ class StatsReport:
         yield f"uptime {statistics.uptime_s}"
         yield f"version {self._version}"
         yield f"slave {_word(self._engine.gate.slave)}"
-        yield f"curr_connections {statistics.connections}"
+        yield f"curr_connections {statistics.connection_counts.connections}"
         yield f"threads {threading.active_count()}"
         for name in ("put", "get", "offset"):
             yield f"cmd_{name} {commands[name]}"

@@ -13,6 +13,7 @@ from fix_tls import Certificates
 from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.session import Call, RemotingLimits, RemotingServer, RemotingSession
 from metaq_broker.serve.server import Server, bind
+from metaq_broker.serve.session import ConnectionCounts
 from waiting import in_loop, until
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded, FieldError, TooManyInFlight
@@ -29,12 +30,6 @@ class Limits:
     buffered_bytes_max: int = 64 << 20
     idle_timeout_ms: int = 120_000
     tls_handshake_timeout_ms: int = 10_000
-
-
-@dataclass
-class Counts:
-    connections: int = 0
-    connections_refused: int = 0
 
 
 class Peer:
@@ -77,7 +72,7 @@ class Harness:
         self.lost: list[RemotingSession] = []
         self.remoting = RemotingServer(dispatcher, limits)
         self.peers: list[Peer] = []
-        self.counts = Counts()
+        self.counts = ConnectionCounts()
         self.port = 0
         self.server: Server | None = None
 

@@ -11,8 +11,9 @@ from condition_pulls import Asked, pull
 from fix_tls import Certificates
 from metaq_broker.rocketmq.session import RemotingServer
 from metaq_broker.serve.server import Server, bind
+from metaq_broker.serve.session import ConnectionCounts
 from remoting_brokers import WaitingBroker, play
-from test_remoting_session import Counts, Limits, Peer, serving
+from test_remoting_session import Limits, Peer, serving
 from waiting import in_loop, until
 
 from metaq.protocols.remoting.command import request
@@ -60,7 +61,7 @@ def test_waiting_pulls_whose_answers_nobody_takes(tmp_path: Path) -> None:
         asked.held._held_max = asked.held._per_connection_max = 1000
         remoting = RemotingServer(broker.dispatcher)
         net = Limits(pipelined_requests_max=2000, buffered_bytes_max=8 << 20)
-        counts = Counts()
+        counts = ConnectionCounts()
         server, listener = Server(remoting.session, net, counts, lambda: 0), bind("127.0.0.1", 0)
         port = listener.getsockname()[1]
         await server.start(listener)

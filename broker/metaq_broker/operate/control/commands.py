@@ -85,7 +85,7 @@ async def _status(parts: BrokerParts) -> Result:
         "zookeeper": await _zookeeper_state(parts),
         "replication": parts.replication.facts(),
         "durability": _durabilities(parts),
-        "connections": engine.statistics.connections,
+        "connections": engine.statistics.connection_counts.connections,
         "topics": len({log.topic for log in logs}),
         "partitions": len(logs),
         "messages": sum(log.message_count for log in logs),

@@ -7,7 +7,6 @@ import logging
 import signal
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +24,7 @@ from metaq_broker.rocketmq.nameserver.routes import RouteLimits, RouteTable
 from metaq_broker.rocketmq.nameserver.settings import LiveSettings
 from metaq_broker.rocketmq.session import RemotingLimits, RemotingServer
 from metaq_broker.serve.server import Server, bind
+from metaq_broker.serve.session import ConnectionCounts
 from metaq_broker.serve.tls import server_context
 from metaq_broker.start_errors import StartFailed, listen_fault
 
@@ -33,12 +33,6 @@ _OTHER_PORT: Final = "set another listenPort (0 = any free port)"
 
 STOP_S: Final = 5.0
 """Seconds that clients may take to read their responses when the name server stops."""
-
-
-@dataclass(slots=True)
-class _Counts:
-    connections: int = 0
-    connections_refused: int = 0
 
 
 class NameServer:
@@ -60,7 +54,7 @@ class NameServer:
         self._scan: asyncio.TimerHandle | None = None
         self._server: Server | None = None
         self._remoting: RemotingServer | None = None
-        self.counts = _Counts()
+        self.counts = ConnectionCounts()
         self.port = 0
         """The port it listens on; 0 before it does."""
 
