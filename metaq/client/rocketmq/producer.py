@@ -245,7 +245,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
 
         The consumer sends the reply with ``reply``, or with Java's or Go's client. The first request of a program
         announces it to all brokers before, and so does one to a broker that has not answered yet; that takes up to 10
-        seconds more if one does not answer. Raises as ``send``, also if the broker does not acknowledge the message
+        seconds more if one does not answer, also for many threads at once. Raises as ``send``, also if the broker does not acknowledge the message
         within ``timeout``.
 
         Raises:

@@ -84,7 +84,9 @@ class Heartbeats:
         self._ended: set[Address] = set()
         """Servers to which a connection has ended since the last round of heartbeats began."""
         self._reasons: dict[str, str] = {}
-        self._beating = threading.Lock()
+        self._changed = threading.Condition()  # guards the next three
+        self._rounds_begun = self._rounds_ended = 0
+        self._was_complete = False
         self._thread = threading.Thread(target=self._run, name="metaq-heartbeats", daemon=True)
         client.when_ended(self._link_ended)
 
@@ -107,7 +109,11 @@ class Heartbeats:
         self._wake.set()
 
     def now(self) -> None:
-        """Send all brokers a heartbeat, and wait for their answers, for ``ANSWER_S`` at most."""
+        """Send all brokers a heartbeat, and wait for their answers, for ``ANSWER_S`` at most.
+
+        Another ``ANSWER_S`` may pass before, until a round of heartbeats that has begun ends. All calls that wait for
+        it share the next round.
+        """
         self._beat()
 
     def close(self) -> None:
@@ -124,9 +130,24 @@ class Heartbeats:
             self._wake.clear()
 
     def _beat(self) -> bool:
-        """Send a heartbeat to all brokers; return whether they all answered."""
-        with self._beating:
-            return self._beat_alone()
+        """Send a heartbeat to all brokers; return whether they all answered.
+
+        One round is sent at a time. If one begins after this call, another thread's, it is waited for and is enough.
+        """
+        with self._changed:
+            before = self._rounds_begun
+            self._changed.wait_for(lambda: self._rounds_ended > before or self._rounds_ended == self._rounds_begun)
+            if self._rounds_ended > before:
+                return self._was_complete
+            self._rounds_begun += 1
+        is_complete = False
+        try:
+            is_complete = self._beat_alone()
+        finally:
+            with self._changed:
+                self._rounds_ended, self._was_complete = self._rounds_begun, is_complete
+                self._changed.notify_all()
+        return is_complete
 
     def _beat_alone(self) -> bool:
         try:

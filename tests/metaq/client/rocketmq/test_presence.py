@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,18 @@ from waiting import in_loop, until
 
 from metaq import AsyncRocketMQ
 from metaq.backends.rocketmq.errors import NoReply
+from metaq.backends.rocketmq.groups import heartbeats
 from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.client import RocketMQ
+from metaq.errors import SendFailed
 from metaq.model import Address
 from metaq.net.remoting_client import RemotingClient
 from metaq.protocols.remoting.bodies.groups import HeartbeatData, ProducerConnection
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.clients import GetProducerConnectionList, HeartBeat
+
+LONG_S = 60.0
 
 
 @pytest.fixture
@@ -115,6 +120,29 @@ def test_a_request_waits_for_its_broker_if_that_one_did_not_answer_at_the_first(
     with pytest.raises(NoReply):
         producer.request("orders", "y", timeout=0.01, partition=B0)
     assert there.requests[0].code == HeartBeat.CODE
+
+
+def test_requests_of_many_threads_wait_for_at_most_two_rounds_of_heartbeats(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round takes ``ANSWER_S`` while the broker does not answer: one that has begun, and one for all of them."""
+    monkeypatch.setattr(heartbeats, "ANSWER_S", 0.5)
+    producer, there = setting.mq.producer(group="shop"), setting.cluster.broker("broker-b")
+    there.latency_s = lambda command: LONG_S if command.code == HeartBeat.CODE else 0.0
+    with pytest.raises(NoReply):
+        producer.request("orders", "x", timeout=0.01, partition=A0)
+    there.requests.clear()
+    together = threading.Barrier(10)
+
+    def request(number: int) -> None:
+        together.wait(LONG_S)
+        with pytest.raises((NoReply, SendFailed)):
+            producer.request("orders", str(number), timeout=0.01, partition=B0)
+
+    with ThreadPoolExecutor(10) as pool:
+        list(pool.map(request, range(10)))
+    rounds = there.counts()[HeartBeat.CODE]
+    assert 1 <= rounds <= 3, "the thread's own, one that has begun, and one for all"
 
 
 @pytest.mark.process
