@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -230,13 +230,14 @@ class NameServerDirectory:
         """Raise the error of a broker that is left out."""
         without(list(self._known().get(broker_name, {}).values()), self._away())
 
-    def masters(self) -> dict[str, Address]:
-        """Return broker name -> address of its master; only brokers known so far, if the server does not list
-        brokers.
+    def masters(self, cluster: str | None = None) -> dict[str, Address]:
+        """Return broker name -> address of its master, of ``cluster`` or of all clusters; only brokers known so far,
+        if the server does not list brokers.
         """
-        self._get("clusters", self._fetch_clusters)
+        clusters, _ = self._get("clusters", self._fetch_clusters)
         brokers = self.brokers()
-        return {name: brokers[name][MASTER_ID] for name in sorted(brokers) if MASTER_ID in brokers[name]}
+        names = brokers if cluster is None or not clusters else clusters.get(cluster, ())
+        return {name: brokers[name][MASTER_ID] for name in sorted(names) if MASTER_ID in brokers.get(name, {})}
 
     def has_moved(self, broker_name: str, address: Address) -> bool:
         """Ask each name server for the broker's master, for a short time each; note a new one, if there is one.
@@ -332,11 +333,13 @@ class NameServerDirectory:
     def _fetch_topics(self) -> list[str]:
         return self._ask_each(ask_topics) or []
 
-    def _fetch_clusters(self) -> tuple[Sequence[str], list[str]]:
-        """Return the names of clusters and of brokers; empty if the server does not report them (a proxy)."""
+    def _fetch_clusters(self) -> tuple[Mapping[str, Collection[str]], list[str]]:
+        """Return the clusters with the names of their brokers, and the names of all brokers; empty if the server does
+        not report them (a proxy).
+        """
         known = self._ask_each(ask_brokers)
         if known is None:
-            return [], []
+            return {}, []
         self._remember(known.brokers)
         self._registered = frozenset(known.brokers)
         return known.clusters, list(known.brokers)

@@ -17,7 +17,7 @@ from fix_broker import StartBroker, wait_until
 from local_servers import NAMES, BrokerPair, running_name_server
 
 from metaq import AsyncRocketMQ, RocketMQ
-from metaq.backends.rocketmq.errors import NoReply
+from metaq.backends.rocketmq.errors import NoReply, RequestRefused
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.replies import reply_properties, send_reply
 from metaq.client.rocketmq.producer import RocketProducer
@@ -33,6 +33,7 @@ from peers.rocketmq.servers import Cluster
 pytestmark = pytest.mark.process
 
 LONG_S = 60.0
+GONE = r"no producer with the client id \S+ is connected to broker"
 
 
 @pytest.fixture
@@ -165,8 +166,24 @@ def test_replies_for_which_nobody_waits(pair: BrokerPair) -> None:
         with RocketMQ(pair.name_server) as other, pytest.raises(NoReply):
             other.producer().request("orders", b"silent", timeout=3)
         request = next(each for each in mq.browse("orders") if each.data == b"silent" and "TTL" in each.properties)
-        with pytest.raises(SendFailed, match=r"no producer with the client id .* is connected to broker"):
+        with pytest.raises(SendFailed, match=GONE):
             _until_gone(lambda: producer.reply(request, b"x"))
+
+
+def test_a_reply_is_sent_to_no_broker_of_another_cluster(tmp_path: Path, start_broker: StartBroker) -> None:
+    """It does not have the topic of the reply, and its refusal would hide that the producer is gone."""
+    other = {"broker-b": "clusterName=other"}
+    with running_name_server(tmp_path) as names, closing(SessionPool()) as pool:
+        pair = BrokerPair(start_broker, tmp_path, names.address, other)
+        with RocketMQ(pair.name_server) as mq, pytest.raises(NoReply):
+            mq.producer().request("orders", b"silent", timeout=3, partition=Partition("broker-a", 0))
+        with RocketMQ(pair.name_server) as mq:
+            (request,) = mq.browse("orders")
+            with pytest.raises(SendFailed, match=rf"{GONE} broker-a"):
+                _until_gone(lambda: mq.producer().reply(request, b"x"))
+        routes, (topic, properties) = NameServerDirectory([names.address], pool), reply_properties(request.properties)
+        with pytest.raises(RequestRefused, match=GONE):
+            send_reply(pool, routes, NAMES, "g", topic, b"x", properties)
 
 
 def _until_gone(reply: Callable[[], None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -114,12 +114,15 @@ NAMES = ("broker-a", "broker-b")
 class BrokerPair:
     """They keep their addresses and messages when they are killed and started again.
 
-    Each has two queues of ``orders`` from the start: a name server shows a broker by its topics.
+    Each has two queues of ``orders`` from the start: a name server shows a broker by its topics. ``more`` are keys of
+    their section for RocketMQ, by broker name.
     """
 
-    def __init__(self, start: StartBroker, folder: Path, name_server: Address) -> None:
+    def __init__(
+        self, start: StartBroker, folder: Path, name_server: Address, more: Mapping[str, str] | None = None
+    ) -> None:
         self._start, self._folder = start, folder
-        self.name_server = str(name_server)
+        self.name_server, self._more = str(name_server), more or {}
         self._ports = {name: (free_port(), free_port()) for name in NAMES}
         self._running: dict[str, RunningBroker] = {}
         for name in NAMES:
@@ -132,6 +135,7 @@ class BrokerPair:
         rest = (
             f"[zookeeper]\nzk.zkEnable=false\n[topic=orders]\n[rocketmq]\nenabled=true\nport={for_rocketmq}\n"
             f"brokerName={name}\nbrokerIP1=127.0.0.1\nnamesrvAddr={self.name_server}\n"
+            f"{self._more.get(name, '')}\n"
         )
         keys = {"brokerId": NAMES.index(name), "numPartitions": 2, "hostName": "127.0.0.1", "serverPort": port}
         self._running[name] = self._start("start", "-f", write_ini(self._folder / name, rest, **keys))

@@ -6,7 +6,7 @@
     producer   ◀── push (326) ── a broker that knows the producer ◀── reply (325), to CLUSTER_REPLY_TOPIC
 
 The broker that gets the reply must know the producer: the producer sends heartbeats to all brokers, and a reply that a
-broker cannot push is sent to the next one.
+broker cannot push is sent to the next one of its cluster; those of others do not have the topic of replies.
 
 Source: docs/remoting-protocol.md; docs/rocketmq-broker.md, "Requests and replies".
 """
@@ -111,11 +111,11 @@ def send_reply(
     """Have a reply pushed by one of the brokers, the first that can. ``group`` is without namespace.
 
     Raises:
-        MetaqError: None of them can; it is the error of the last one.
+        MetaqError: None of them can; it is the first refusal, or else the first error.
         FieldError: The message does not fit a frame.
     """
     text, full_group = write_properties(properties), with_namespace(group, routes.namespace)
-    failure: MetaqError | None = None
+    failures: list[MetaqError] = []
     for name in dict.fromkeys(broker_names):
         header = send_header(full_group, topic, _FIRST_QUEUE, text)
         command = to_request(header, body, code=SEND_REPLY_MESSAGE_V2, broker_name=name)
@@ -127,6 +127,6 @@ def send_reply(
             if not (error.retryable or isinstance(error, RequestRefused)):
                 raise
             _LOG.debug("broker %s did not push a reply: %s", name, error)
-            failure = error
-    if failure is not None:
-        raise failure
+            failures.append(error)
+    if failures:
+        raise next((one for one in failures if isinstance(one, RequestRefused)), failures[0])

@@ -5,7 +5,7 @@ A broker is a name with addresses by broker id: 0 is the master, others are its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -72,9 +72,9 @@ class TopicRoute:
 
 @dataclass(frozen=True, slots=True)
 class KnownBrokers:
-    """The clusters that a name server knows, and their brokers' addresses."""
+    """The clusters that a name server knows, with the names of their brokers, and the brokers' addresses."""
 
-    clusters: Sequence[str]
+    clusters: Mapping[str, Collection[str]]
     brokers: Mapping[str, Addresses]
 
 
@@ -138,7 +138,7 @@ def ask_brokers(session: Session) -> KnownBrokers | None:
         return None
     try:
         table = ClusterInfo.from_json(response.body)
-        return KnownBrokers(list(table.cluster_addr_table), check_brokers(table.broker_addr_table.values()))
+        return KnownBrokers(table.cluster_addr_table, check_brokers(table.broker_addr_table.values()))
     except (ValueError, FieldError) as error:
         raise RouteUnusable(session.address, "*", f"not a list of clusters: {error}") from None
 

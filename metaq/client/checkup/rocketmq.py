@@ -71,7 +71,7 @@ class RocketmqCheckup:
         with closing(self._session(address)) as session:
             began_s = SYSTEM_CLOCK.monotonic()
             try:
-                known = ask_brokers(session) or KnownBrokers((), {})
+                known = ask_brokers(session) or KnownBrokers({}, {})
             except NotNameServer as error:
                 yield fail(f"{what} answer", str(error))
                 return

@@ -31,6 +31,7 @@ from metaq.client.sending.submissions import BATCH_BYTES_MAX, MAX_BLOCK_S, WINDO
 from metaq.client.shells import SubmittingProducer
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import FieldError, MetaqError, SendFailed
+from metaq.formats.rocketmq.properties import CLUSTER
 from metaq.model import Partition
 from metaq.sizes import parse_size
 
@@ -245,8 +246,8 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
 
         The consumer sends the reply with ``reply``, or with Java's or Go's client. The first request of a program
         announces it to all brokers before, and so does one to a broker that has not answered yet; that takes up to 10
-        seconds more if one does not answer, also for many threads at once. Raises as ``send``, also if the broker does not acknowledge the message
-        within ``timeout``.
+        seconds more if one does not answer, also for many threads at once. Raises as ``send``, also if the broker does
+        not acknowledge the message within ``timeout``.
 
         Raises:
             NoReply: No reply came in time. The message is stored.
@@ -300,7 +301,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
     ) -> None:
         """Send the reply to a request, a message that a consumer got; return when its producer has it.
 
-        The brokers of the cluster are tried in turn, first the one that has the request.
+        The brokers of the request's cluster are tried in turn, first the one that has the request.
 
         Raises:
             ValueError, TypeError: The message is not a request, or the reply cannot be sent as it is.
@@ -312,7 +313,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         directory = self._sender.directory
         try:
             all_properties = {**message.all_properties(self._sender.next_id()), **answering}
-            names = [request.partition.broker_name, *directory.masters()]
+            names = [request.partition.broker_name, *directory.masters(request.properties[CLUSTER])]
             send_reply(self._sender.pool, directory, names, self.group, topic, message.body(), all_properties)
         except FieldError as error:
             raise ValueError(str(error)) from None

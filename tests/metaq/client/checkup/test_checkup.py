@@ -186,7 +186,7 @@ class TestRocketmq:
             assert [level for level, _ in found(capsys)].count("warn") == 1, "an account may lack this permission"
 
     def test_name_servers_that_differ(self) -> None:
-        both, one = KnownBrokers(("c",), {"a": {0: AT}, "b": {0: OTHER}}), KnownBrokers(("c",), {"a": {0: AT}})
+        both, one = KnownBrokers({"c": "ab"}, {"a": {0: AT}, "b": {0: OTHER}}), KnownBrokers({"c": "a"}, {"a": {0: AT}})
         (line,) = rocketmq_checkup.registration_findings({AT: both, OTHER: one})
         assert (line.level, line.what, line.detail) == (
             "warn", f"name server {OTHER} registration", "does not have b, which another name server has",
