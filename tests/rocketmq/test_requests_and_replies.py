@@ -6,22 +6,22 @@ import asyncio
 import gc
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from fix_broker import StartBroker, wait_until
 from local_servers import NAMES, BrokerPair, running_name_server
+from replies import LONG_S, replying
 
 from metaq import AsyncRocketMQ, RocketMQ
 from metaq.backends.rocketmq.errors import NoReply, RequestRefused
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.replies import reply_properties, send_reply
 from metaq.client.rocketmq.producer import RocketProducer
-from metaq.client.rocketmq.records import RocketMessage, RocketReceived
+from metaq.client.rocketmq.records import RocketMessage
 from metaq.client.rocketmq.requests import RocketReply, WaitingRequests
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.errors import SendFailed
@@ -32,7 +32,6 @@ from peers.rocketmq.servers import Cluster
 
 pytestmark = pytest.mark.process
 
-LONG_S = 60.0
 GONE = r"no producer with the client id \S+ is connected to broker"
 
 
@@ -40,34 +39,6 @@ GONE = r"no producer with the client id \S+ is connected to broker"
 def pair(tmp_path: Path, start_broker: StartBroker) -> Iterator[BrokerPair]:
     with running_name_server(tmp_path) as names:
         yield BrokerPair(start_broker, tmp_path, names.address)
-
-
-@contextmanager
-def replying(name_server: str, *, to: str = "orders") -> Iterator[list[RocketReceived]]:
-    """Reply to the requests that come from now on, but for those that say ``silent``; yields what was replied to."""
-    begun, ended, replied = threading.Event(), threading.Event(), list[RocketReceived]()
-
-    def run() -> None:
-        with RocketMQ(name_server) as mq:
-            ends = {info.partition: info.end for info in mq.cluster.describe(to)}
-            producer = mq.producer()
-            begun.set()
-            while not ended.wait(0.02):
-                for message in mq.browse(to, start="earliest"):
-                    if message.offset >= ends.get(message.partition, 0):
-                        ends[message.partition] = message.end
-                        if message.data != b"silent":
-                            replied.append(message)
-                            producer.reply(message, b"reply to " + message.data, tag="red", properties={"own": "x"})
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        assert begun.wait(LONG_S)
-        yield replied
-    finally:
-        ended.set()
-        thread.join(LONG_S)
 
 
 def check(reply: RocketReply, body: bytes) -> None:

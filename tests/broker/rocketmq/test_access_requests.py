@@ -89,6 +89,9 @@ NEEDS: list[tuple[int, dict[str, str], Any, str]] = [
     (10, TOPIC, b"", "writer"),
     (310, {"b": "orders"}, b"", "writer"),
     (320, {"b": "orders", "m": "true"}, b"", "writer"),  # 4.9.7 does not look
+    (324, TOPIC, b"", "writer"),
+    (325, {"b": "orders"}, b"", "writer"),
+    (325, {"b": "DefaultCluster_REPLY_TOPIC"}, b"", ""),
     (370, TOPIC, b"", "writer"),
     (37, TOPIC, b"", "writer"),
     (11, TOPIC | GROUP, b"", "reader"),
