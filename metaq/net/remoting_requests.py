@@ -1,7 +1,8 @@
 """Requests of servers to a client: processors by code, each on its own executor or on a shared one.
 
-A processor returns the response, or ``None`` if there is none. Requests with an unregistered code are answered with 3;
-if too many wait for an executor, with 2; if a processor fails, with 1 and its error.
+A processor returns the response, or ``None`` if there is none, or ``ResponseFirst`` if it has more to do then.
+Requests with an unregistered code are answered with 3; if too many wait for an executor, with 2; if a processor fails,
+with 1 and its error.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from metaq.errors import MetaqError
@@ -21,7 +23,16 @@ from metaq.protocols.remoting.command import RemotingCommand
 
 _LOG: Final = logging.getLogger(__name__)
 
-Processor = Callable[[Address, RemotingCommand], RemotingCommand | None]
+
+@dataclass(frozen=True, slots=True)
+class ResponseFirst:
+    """A response, and what is done once it is passed to the network, or cannot be."""
+
+    response: RemotingCommand
+    then: Callable[[], None]
+
+
+Processor = Callable[[Address, RemotingCommand], RemotingCommand | ResponseFirst | None]
 """Handles a request of the server at an address."""
 
 WAITING_MAX: Final = 1024
@@ -109,7 +120,10 @@ def _carry_out(processor: Processor, connection: RemotingConnection[Any], comman
             exc_info=True,
         )
         response = command.reply(int(ResponseCode.SYSTEM_ERROR), remark=f"{type(error).__name__}: {error}")
-    if response is not None:
+    if isinstance(response, ResponseFirst):
+        _reply(connection, command, response.response)
+        response.then()
+    elif response is not None:
         _reply(connection, command, response)
 
 

@@ -36,6 +36,7 @@ from metaq.formats.rocketmq.properties import (
 )
 from metaq.model import Address
 from metaq.net.remoting_client import RemotingClient
+from metaq.net.remoting_requests import ResponseFirst
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
@@ -67,16 +68,17 @@ class PushedReply:
 def receive_replies(client: RemotingClient, take: Callable[[PushedReply], None]) -> None:
     """Call ``take`` with each reply that a broker pushes on a connection of ``client``, in a thread of it.
 
-    A reply for which nobody waits any more is a success for its sender, as with Java's client: a consumer that gets a
-    request again may send a second reply.
+    The broker gets its answer first: a program may end as soon as it has the reply, and the reply's sender would then
+    be told that nobody took it. A reply for which nobody waits any more is a success for its sender, as with Java's
+    client: a consumer that gets a request again may send a second reply.
     """
 
-    def processor(_: Address, command: RemotingCommand) -> RemotingCommand:
+    def processor(_: Address, command: RemotingCommand) -> ResponseFirst:
         header = PushReplyMessage.from_ext(command.ext)
         data = decompress(command.body, header.sys_flag)
         properties = parse_properties(header.properties or "")
-        take(PushedReply(data, properties, header.born_timestamp, header.born_host))
-        return command.reply(ResponseCode.SUCCESS)
+        pushed = PushedReply(data, properties, header.born_timestamp, header.born_host)
+        return ResponseFirst(command.reply(ResponseCode.SUCCESS), lambda: take(pushed))
 
     client.register(PushReplyMessage.CODE, processor)
 

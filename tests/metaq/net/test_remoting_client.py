@@ -26,6 +26,7 @@ from metaq.errors import (
 from metaq.model import Address
 from metaq.net.duplex import RemotingTls, TlsMode
 from metaq.net.remoting_client import ClientSettings, RemotingClient
+from metaq.net.remoting_requests import ResponseFirst
 from metaq.net.tls import TlsSettings
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.channel import ChannelLimits, Expired, ReceivedResponse
@@ -219,6 +220,22 @@ class TestServerRequests:
             server.wait_for(lambda: len(server.received) == 2)
             answer = server.received[1]
             assert (answer.opaque, (answer.code, answer.remark)) == (77, expected)
+
+    def test_what_follows_a_response_may_close_the_connection(self, client: RemotingClient) -> None:
+        """The program may end there; the server has the response."""
+
+        def processor(address: Address, command: RemotingCommand) -> ResponseFirst:
+            return ResponseFirst(command.reply(0, body=b"taken"), lambda: client.disconnect(address))
+
+        def ask_back(served: Served, command: RemotingCommand) -> Iterable[Answer]:
+            return [] if command.is_response else [request(326, opaque=77)]
+
+        client.register(326, processor)
+        with RemotingServer(ask_back) as server:
+            with pytest.raises(ConnectionFailed):
+                client.call(server.address, request(34))
+            server.wait_for(lambda: len(server.received) == 2)
+            assert server.received[1].body == b"taken"
 
     def test_a_slow_processor_delays_no_call(self, client: RemotingClient) -> None:
         go_on, seen = threading.Event(), threading.Semaphore(0)
