@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
-from metaq.errors import ConnectionFailed, DeadlineExceeded, WrongServer
+from metaq.errors import ConnectionFailed, DeadlineExceeded, TlsRefused, WrongServer
 from metaq.model import Address, Buffer
 from metaq.net.clock import SYSTEM_CLOCK, Clock
-from metaq.net.tls import TlsSettings, TlsTransport
+from metaq.net.tls import ALERT_S, TlsSettings, TlsTransport, alert_text
 from metaq.net.transport import map_exceptions, open_socket
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ _SEND_BYTES: Final = 1 << 18
 
 class DuplexStream:
     """A plain connection. Errors name ``address``."""
+
+    secured = False
 
     def __init__(self, connected: socket.socket, address: Address, clock: Clock = SYSTEM_CLOCK) -> None:
         connected.setblocking(False)
@@ -53,6 +55,7 @@ class DuplexStream:
         Raises:
             DeadlineExceeded: It took longer. The stream is closed if a part of ``data`` was sent.
             ConnectionFailed: The connection is lost, or was closed on this side.
+            TlsRefused: The server has refused this client's certificate.
         """
         deadline = self._clock.monotonic() + timeout_s
         if not self._sending.acquire(timeout=timeout_s):
@@ -66,7 +69,11 @@ class DuplexStream:
     def _send_all(self, data: memoryview, deadline: float) -> None:
         sent = 0
         while sent < len(data):
-            taken = self._send_some(data[sent : sent + _SEND_BYTES])
+            try:
+                taken = self._send_some(data[sent : sent + _SEND_BYTES])
+            except OSError:
+                self._read_alert()
+                raise
             sent += taken
             if taken == 0 and not self._writable.poll(self._left_ms(deadline)):
                 if sent:
@@ -79,6 +86,7 @@ class DuplexStream:
 
         Raises:
             ConnectionFailed: The connection is lost, or was closed on this side.
+            TlsRefused: The server has refused this client's certificate.
         """
         deadline = self._clock.monotonic() + timeout_s
         with self._used("receive", timeout_s):
@@ -123,6 +131,9 @@ class DuplexStream:
                 if self._closed and not self._users:
                     self._socket.close()
 
+    def _read_alert(self) -> None:
+        """Raise ``TlsRefused`` if the server, which accepts nothing more, has said why."""
+
     def _left_ms(self, deadline: float) -> int:
         return max(0, int((deadline - self._clock.monotonic()) * 1000 + 0.999))
 
@@ -148,30 +159,41 @@ class DuplexStream:
 class SecuredDuplexStream(DuplexStream):
     """A connection with TLS."""
 
+    secured = True
+
     def __init__(self, secured: ssl.SSLSocket, address: Address, clock: Clock = SYSTEM_CLOCK) -> None:
         import ssl
 
         super().__init__(secured, address, clock)
-        self._secured = secured
+        self._tls_socket, self._ssl_error = secured, ssl.SSLError
         self._tls = threading.Lock()
         self._wait = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
     def _send_some(self, data: memoryview) -> int:
         with self._tls:
             try:
-                return self._secured.send(data)
+                return self._tls_socket.send(data)
             except self._wait:
                 return 0
 
     def _recv_some(self, buffer: memoryview) -> int | None:
         with self._tls:
             try:
-                return self._secured.recv_into(buffer)
+                return self._tls_socket.recv_into(buffer)
             except self._wait:
                 return None
+            except self._ssl_error as error:
+                if (reason := alert_text(error)) is not None:  # with TLS 1.3, after the handshake
+                    raise TlsRefused(self._address, reason) from error
+                raise
+
+    def _read_alert(self) -> None:
+        with suppress(OSError):
+            self._readable.poll(int(ALERT_S * 1000))
+            self._recv_some(memoryview(bytearray(1)))
 
     def _recv_available(self, buffer: memoryview) -> int | None:
-        return self._recv_some(buffer) if self._secured.pending() else None
+        return self._recv_some(buffer) if self._tls_socket.pending() else None
 
 
 class TlsMode(Enum):

@@ -20,16 +20,17 @@ Source: the documents of RocketMQ's remoting module; docs/adr/0030-one-channel-f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
+from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError, WrongServer
 from metaq.model import Address
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.duplex import Connector, RemotingTls, connector
+from metaq.net.identification import ROCKETMQ, identify
 from metaq.net.remoting_connection import CallHook, ConnectionSettings, RemotingConnection
 from metaq.net.remoting_links import ClientCall, Link, LinkTable
 from metaq.net.remoting_requests import Processor, ServerRequests
@@ -77,6 +78,7 @@ class RemotingClient:
         self._connections = ConnectionSettings(limits, tuple(hooks), settings.frame_bytes_max, settings.clock)
         self._server_requests = ServerRequests()
         self._on_ended: list[Callable[[Address], None]] = []
+        self._answered: set[Address] = set()  # servers that have answered: RocketMQ's
         self._links = LinkTable(self._new_link, settings.idle_s, settings.clock)
 
     def __enter__(self) -> RemotingClient:
@@ -94,6 +96,7 @@ class RemotingClient:
 
         Raises:
             ConnectionFailed: No connection, or it was lost.
+            WrongServer, TlsRefused: Another kind of server listens there, or certificates are refused.
             DeadlineExceeded: No response in time.
             TooManyInFlight: The limit of pending requests to this server is reached.
             ProtocolError: The server sent an invalid frame.
@@ -130,7 +133,8 @@ class RemotingClient:
         timeout_s = self._timeouts.request_s if timeout_s is None else timeout_s
         deadline = self._clock.monotonic() + timeout_s
         link = self._links.get(address, deadline)
-        link.connection.oneway(command, max(0.001, deadline - self._clock.monotonic()))
+        with self._explained(link, deadline):
+            link.connection.oneway(command, max(0.001, deadline - self._clock.monotonic()))
 
     def open(self, address: Address, timeout_s: float | None = None) -> RemotingConnection[Any]:
         """Open a separate connection without threads, which the caller closes; the hooks of this client apply.
@@ -164,7 +168,23 @@ class RemotingClient:
     def _new_link(self, address: Address, timeout_s: float) -> Link:
         stream = self._connector.connect(address, min(timeout_s, self._timeouts.connect_s))
         connection: RemotingConnection[ClientCall] = RemotingConnection(stream, address, self._connections)
-        return Link(connection, self._responded, self._server_requests.arrived, self._link_ended)
+        return Link(connection, self._responded, self._server_requests.arrived, self._explain, self._link_ended)
+
+    def _explain(self, connection: RemotingConnection[ClientCall], error: MetaqError) -> MetaqError:
+        """Return why a connection was lost: a plain server that has never answered is identified."""
+        address = connection.address
+        if connection.secured or address in self._answered:
+            return error
+        found = identify(address)
+        return error if found in (None, ROCKETMQ) else WrongServer(address, ROCKETMQ, found)
+
+    @contextmanager
+    def _explained(self, link: Link, deadline: float) -> Iterator[None]:
+        """Close a connection on which sending fails, and raise the reason."""
+        try:
+            yield
+        except ConnectionFailed as error:
+            raise link.lost(error, max(0.0, deadline - self._clock.monotonic())) from error
 
     def _link_ended(self, link: Link) -> None:
         self._links.ended(link)
@@ -174,15 +194,13 @@ class RemotingClient:
     def _send(self, call: ClientCall) -> None:
         link = self._links.get(call.address, call.deadline)
         left_s = max(0.001, call.deadline - self._clock.monotonic())
-        try:
+        with self._explained(link, call.deadline):
             call.sent(link, link.connection.request(call.command, left_s, call))
-        except ConnectionFailed:
-            link.connection.close()
-            raise
         self._links.expires(call.deadline)
 
     def _responded(self, link: Link, response: ReceivedResponse[ClientCall]) -> None:
         call = response.owner
+        self._answered.add(call.address)
         if response.command.code == ResponseCode.GO_AWAY and not call.repeated and self._repeat(call):
             return
         call.succeed(response.command)

@@ -97,6 +97,11 @@ class RemotingConnection(Generic[T]):
         return self._stream.closed
 
     @property
+    def secured(self) -> bool:
+        """Whether it uses TLS."""
+        return self._stream.secured
+
+    @property
     def in_flight(self) -> int:
         """Requests that wait for a response."""
         return self._channel.in_flight

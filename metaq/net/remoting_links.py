@@ -11,7 +11,9 @@ from typing import Final
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
 from metaq.model import Address
 from metaq.net.clock import Clock
+from metaq.net.identification import IDENTIFY_S
 from metaq.net.remoting_connection import RemotingConnection
+from metaq.net.tls import ALERT_S
 from metaq.protocols.remoting.channel import Expired, ReceivedResponse
 from metaq.protocols.remoting.codes import name_of
 from metaq.protocols.remoting.command import RemotingCommand
@@ -23,6 +25,10 @@ SWEEP_S: Final = 1.0
 """Longest time between two checks for idle connections."""
 
 JOIN_S: Final = 10.0
+
+
+EXPLAIN_S: Final = ALERT_S + IDENTIFY_S
+"""Longest wait for the reason why a connection was lost."""
 
 
 class ClientCall:
@@ -61,19 +67,24 @@ class ClientCall:
 
 
 class Link:
-    """A connection and its receiving thread. ``ended`` is called once, when the thread ends."""
+    """A connection and its receiving thread. ``explain`` returns the error of the calls of a connection that was lost
+    for a reason; ``ended`` is called once, when the thread ends.
+    """
 
     def __init__(
         self,
         connection: RemotingConnection[ClientCall],
         responded: Callable[[Link, ReceivedResponse[ClientCall]], None],
         asked: Callable[[RemotingConnection[ClientCall], RemotingCommand], None],
+        explain: Callable[[RemotingConnection[ClientCall], MetaqError], MetaqError],
         ended: Callable[[Link], None],
     ) -> None:
         self.connection = connection
         self.finished = False
         """Whether the thread has ended; set by the table."""
-        self._responded, self._asked, self._ended = responded, asked, ended
+        self._responded, self._asked, self._explain, self._ended = responded, asked, explain, ended
+        self._is_given_up = False
+        self._failure: MetaqError | None = None
         self._thread = threading.Thread(target=self._receive, name=f"remoting {connection.address}", daemon=True)
         self._thread.start()
 
@@ -87,8 +98,16 @@ class Link:
         for expired in self.connection.expire():
             expired.owner.expire()
 
+    def lost(self, error: ConnectionFailed, timeout_s: float) -> MetaqError:
+        """Close the connection after ``error`` in sending; return the reason, which the thread may know better."""
+        if threading.current_thread() is not self._thread:
+            self._thread.join(min(timeout_s, EXPLAIN_S))
+        self._end(error)
+        return error if self._failure is None or self._failure.retryable else self._failure
+
     def close(self) -> None:
         """Close the connection, end its calls, and wait for the thread unless this is the thread."""
+        self._is_given_up = True
         self._end(ConnectionFailed(self.connection.address, "call", "the connection was closed on this side"))
         if threading.current_thread() is not self._thread:
             self._thread.join(JOIN_S)
@@ -105,8 +124,9 @@ class Link:
                     else:
                         self._asked(self.connection, event.command)
         except MetaqError as failure:
-            error = failure
+            error = failure if self._is_given_up else self._explain(self.connection, failure)
         finally:
+            self._failure = error
             self._end(error)
             self._ended(self)
 

@@ -126,12 +126,11 @@ class TestCalls:
                     future.result(60)
 
     def test_a_connection_that_ends_fails_its_calls_and_the_next_makes_another(self, client: RemotingClient) -> None:
-        endings = iter([None])
+        def closes(served: Served, command: RemotingCommand) -> Iterable[Answer]:
+            return [None if command.code == 11 and len(server.connections) == 1 else command.reply(0, body=b"again")]
 
-        def once_closed(served: Served, command: RemotingCommand) -> Iterable[Answer]:
-            return [next(endings, command.reply(0, body=b"again"))]
-
-        with RemotingServer(once_closed) as server:
+        with RemotingServer(closes) as server:
+            client.call(server.address, request(10))  # one that has never answered is identified
             with pytest.raises(ConnectionFailed, match="the server closed the connection"):
                 client.call(server.address, request(11))
             assert client.call(server.address, request(11)).body == b"again"
@@ -416,6 +415,27 @@ class TestTls:
                 pytest.raises(TlsRefused, match="certificate is not trusted"),
             ):
                 client.call(server.address, request(11))
+
+    def test_a_certificate_that_is_missing_is_the_reason(
+        self, server_context: ssl.SSLContext, certificates: Certificates
+    ) -> None:
+        server_context.load_verify_locations(certificates.ca_file)
+        server_context.verify_mode = ssl.CERT_REQUIRED
+        tls = RemotingTls(TlsMode.STRICT, TlsSettings(ca_file=certificates.ca_file))
+        for size in (1, 8 << 20):  # the alert is there before the request, or while it is sent
+            with (
+                RemotingServer(tls=server_context) as server,
+                RemotingClient(timeouts=TIMEOUTS, tls=tls) as client,
+                pytest.raises(TlsRefused, match="the server requires a certificate of the client"),
+            ):
+                client.call(server.address, request(11, body=bytes(size)))
+
+    def test_a_server_that_requires_tls_is_named(self, client: RemotingClient, server_context: ssl.SSLContext) -> None:
+        with (
+            RemotingServer(tls=server_context) as server,
+            pytest.raises(WrongServer, match="is a server that requires TLS, not a RocketMQ server"),
+        ):
+            client.call(server.address, request(11))
 
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="ca_file="):

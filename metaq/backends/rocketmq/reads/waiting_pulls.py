@@ -9,7 +9,7 @@ from typing import Final
 from metaq.backends.rocketmq.answers import Answers
 from metaq.backends.rocketmq.errors import AccessDenied, RequestRefused
 from metaq.backends.rocketmq.reads.pulls import Moved, NotYet, PulledQueue, PulledRecords, read_outcome
-from metaq.errors import MetaqError
+from metaq.errors import MetaqError, TlsRefused, WrongServer
 from metaq.model import Address
 from metaq.net.remoting_client import RemotingClient
 from metaq.protocols.remoting.codes import ResponseCode
@@ -53,4 +53,6 @@ def submit_pull(
 
 def is_lasting(error: MetaqError) -> bool:
     """Whether a broker will refuse the same pull permanently."""
-    return isinstance(error, AccessDenied) or (isinstance(error, RequestRefused) and error.code in _LASTING)
+    return isinstance(error, AccessDenied | WrongServer | TlsRefused) or (
+        isinstance(error, RequestRefused) and error.code in _LASTING
+    )

@@ -64,7 +64,7 @@ class MemberHeartbeats:
         """Send heartbeats and wait for the answers. Thread-safe.
 
         Raises:
-            MetaqError: No broker accepted one; the reason of one of them.
+            MetaqError: No broker accepted one; the reason of one of them, if possible one that stays.
         """
         with self._beating:
             sent_s = self._clock.monotonic()
@@ -72,7 +72,8 @@ class MemberHeartbeats:
                 self._on_lost()
             failures = self._requests.beat(set(self._brokers()))
             reached = {address for address, failure in failures.items() if failure is None}
-            failure = next((each for each in failures.values() if each is not None), None)
+            refusals = [failure for failure in failures.values() if failure is not None]
+            failure = min(refusals, key=lambda each: each.retryable, default=None)
             self._missing = self.reached - reached
             self.reached = reached
             if reached:

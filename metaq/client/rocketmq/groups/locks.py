@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Final
 
 from metaq.backends.rocketmq.groups.group_requests import ANSWER_S, GroupRequests
-from metaq.errors import MetaqError
+from metaq.errors import MetaqError, TlsRefused, WrongServer
 from metaq.model import TopicPartition
 from metaq.net.clock import Clock
 
@@ -43,12 +44,18 @@ class MemberLocks:
             self._thread.join(2 * ANSWER_S)
 
     def lock(self, queues: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Lock queues, or renew their locks; return the queues that are locked now."""
+        """Lock queues, or renew their locks; return the queues that are locked now.
+
+        Raises:
+            WrongServer, TlsRefused: A broker cannot be connected to, and a retry does not help.
+        """
         with self._lock:
             for broker_name, of_broker in _by_broker(queues).items():
                 now_s = self._clock.monotonic()
                 try:
                     mine = self._requests.lock(broker_name, of_broker)
+                except (WrongServer, TlsRefused):
+                    raise
                 except MetaqError as error:
                     _LOG.warning("group %s: queues of %s cannot be locked now: %s", self._group, broker_name, error)
                     mine = {one for one in of_broker if now_s - self._locked.get(one, -VALID_S) < VALID_S}
@@ -90,8 +97,9 @@ class MemberLocks:
     def _run(self) -> None:
         while not self._stopped.wait(RENEW_S):
             with self._lock:  # nothing may be unlocked during the renewal
-                queues = set(self._locked)
-                kept = self.renew(queues)
+                queues, kept = set(self._locked), set[TopicPartition]()
+                with suppress(WrongServer, TlsRefused):  # the next division raises it
+                    kept = self.renew(queues)
             if kept != queues:
                 self._on_change()
 

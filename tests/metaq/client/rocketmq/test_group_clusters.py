@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import Any
 import pytest
 from fix_broker import wait_until
 from fix_tls import Certificates
-from local_servers import broker_thread
+from local_servers import broker_thread, running_name_server
 from rocketmq_clients import Make
 
 from metaq import RocketMQ
 from metaq.backends.rocketmq.pool import Credentials
 from metaq.errors import MetaqError, TlsRefused, WrongServer
+from metaq.model import Address
 from metaq.net.tls import TlsSettings
 from metaq.testing.ports import free_port
 
@@ -37,10 +39,12 @@ accounts:
 
 
 @contextmanager
-def rocketmq_broker(folder: Path, port: int, name: str = "a", more: str = "", **keys: Any) -> Iterator[None]:
+def rocketmq_broker(
+    folder: Path, port: int, name: str = "a", more: str = "", topics: str = "", **keys: Any
+) -> Iterator[None]:
     """A broker for RocketMQ's clients, which is a name server, too, at ``port``."""
     section = f"[rocketmq]\nenabled=true\nport={port}\nbrokerName={name}\nbrokerIP1=127.0.0.1\n{more}"
-    with broker_thread(folder, f"[topic=*]\n[zookeeper]\nzk.zkEnable=false\n{section}", **keys):
+    with broker_thread(folder, f"[topic=*]\n{topics}[zookeeper]\nzk.zkEnable=false\n{section}", **keys):
         yield
 
 
@@ -135,3 +139,35 @@ def test_a_namespace(brokers: ExitStack, clients: Make, tmp_path: Path) -> None:
         assert member.read(1) == [str(namespace)]
         assert member.fetch() == []
         assert {where.topic for where in member.consumer.assignment} == {"orders", "%RETRY%g"}
+
+
+def topics_at(name_server: Address) -> list[str]:
+    with RocketMQ(str(name_server)) as mq:
+        return mq.cluster.topics()
+
+
+WRONG_DOORS = {
+    "a broker that requires TLS": (False, WrongServer, "is a server that requires TLS, not a RocketMQ server"),
+    "a broker that requires certificates": (True, TlsRefused, "the server requires a certificate of the client"),
+}
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("door", WRONG_DOORS)
+def test_a_broker_that_accepts_less_than_its_name_server(
+    door: str, ordered: bool, brokers: ExitStack, clients: Make, tmp_path: Path, certificates: Certificates
+) -> None:
+    with_tls, refusal, text = WRONG_DOORS[door]
+    files = {"tlsCertFile": certificates.folder / "server.pem", "tlsKeyFile": certificates.folder / "server.key"}
+    secured = f"tls.server.certPath={files['tlsCertFile']}\ntls.server.keyPath={files['tlsKeyFile']}\n"
+    server = brokers.enter_context(running_name_server(tmp_path / "name-server", secured if with_tls else ""))
+    if with_tls:
+        files["tlsClientCaFile"] = certificates.ca_file
+    more = f"tls.server.mode=enforcing\nnamesrvAddr={server.address}\n"
+    brokers.enter_context(rocketmq_broker(tmp_path / "a", free_port(), more=more, topics="[topic=orders]\n", **files))
+    wait_until(lambda: "orders" in topics_at(server.address), "the broker is registered")
+    member = clients(str(server.address), tls=TlsSettings(certificates.ca_file) if with_tls else None)(ordered=ordered)
+    began_s = time.monotonic()
+    with pytest.raises(refusal, match=text):
+        member.fetch(timeout=60)
+    assert time.monotonic() - began_s < 15, "a consumer waits for a broker for ever"
