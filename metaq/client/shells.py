@@ -14,7 +14,7 @@ from metaq.client.threads.thread_calls import InThreads, begin_in_thread, carry_
 from metaq.net.pool import Pool
 
 INTERRUPTED_S: Final = 5.0
-"""Seconds that a block left by Ctrl-C waits for submitted messages."""
+"""Seconds that a block left by Ctrl-C waits for submitted messages, or for a group to be left."""
 
 
 class ClosedByBlock(ABC):
@@ -26,7 +26,7 @@ class ClosedByBlock(ABC):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close(_leave_limit_s(kind))
+        self.close(leave_limit_s(kind))
 
     @abstractmethod
     def close(self, timeout: float | None = None) -> None:
@@ -62,7 +62,8 @@ class BlockingClient(ClosedByBlock):
     def close(self, timeout: float | None = None) -> None:
         """Send the messages that producers hold, each for ``timeout`` seconds at most, and close everything.
 
-        Consumers leave their groups; messages delivered last are not settled, unless the consumers are closed before.
+        Consumers leave their groups, with a ``timeout`` within that or 5 seconds, whichever is longer; messages
+        delivered last are not settled, unless the consumers are closed before.
         Objects that the client made raise ``ValueError`` from then on. Further calls do nothing.
         """
         self._end_all(timeout)
@@ -85,7 +86,7 @@ class ClosedByAsyncBlock(InThreads[Closed]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close(_leave_limit_s(kind))
+        await self.close(leave_limit_s(kind))
 
     async def close(self, timeout: float | None = None) -> None:
         """Send what was submitted, for ``timeout`` seconds at most, and close."""
@@ -95,8 +96,8 @@ class ClosedByAsyncBlock(InThreads[Closed]):
 class EndedAwaited(Protocol):
     """What an asyncio client closes when it is closed itself."""
 
-    async def _end_with_client(self) -> None:
-        """Close it at once."""
+    async def _end_with_client(self, timeout: float | None = None) -> None:
+        """Close it at once; ``timeout``: as of the client."""
 
 
 A = TypeVar("A", bound=EndedAwaited)
@@ -121,7 +122,7 @@ class AsyncClient(ClosedByAsyncBlock[Blocking]):
     async def close(self, timeout: float | None = None) -> None:
         """Close the client; see ``BlockingClient.close``. A task that is cancelled meanwhile does not wait for it."""
         try:
-            await asyncio.gather(*(made._end_with_client() for made in list(self._made)))
+            await asyncio.gather(*(made._end_with_client(timeout) for made in list(self._made)))
         except BaseException:  # above all a cancelled task: a consumer waits for a broker that hangs
             begin_in_thread(self._blocking.close, INTERRUPTED_S)
             raise
@@ -163,8 +164,8 @@ class EndedByAsyncBlock(InThreads[Block]):
         await carry_out(self._blocking.__exit__, kind, error, trace)
 
 
-def _leave_limit_s(kind: type[BaseException] | None) -> float | None:
-    """Return how long a block that is left by exception type ``kind`` waits for submitted messages."""
+def leave_limit_s(kind: type[BaseException] | None) -> float | None:
+    """Return how long a block that is left by exception type ``kind`` waits; ``None``: as long as ``close``."""
     return None if kind is None or issubclass(kind, Exception) else INTERRUPTED_S
 
 

@@ -15,6 +15,7 @@ from typing import Self
 from metaq.client.groups.core import ConsumerCore
 from metaq.client.groups.deliveries import D
 from metaq.client.groups.steps import LOOK_S, ReadingSteps
+from metaq.client.shells import INTERRUPTED_S, leave_limit_s
 from metaq.client.threads.thread_calls import call_in_thread, carry_out
 from metaq.model import TopicPartition
 
@@ -40,7 +41,7 @@ class AsyncGroupReader(ReadingSteps[D]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._leave(settle=kind is None)
+        await self._leave(settle=kind is None, limit_s=leave_limit_s(kind))
 
     # reading
 
@@ -126,9 +127,9 @@ class AsyncGroupReader(ReadingSteps[D]):
         elsewhere = self._reads not in (None, asyncio.current_task()) and not (self._reads and self._reads.done())
         await self._leave(settle=True, handed=not elsewhere)
 
-    async def _end_with_client(self) -> None:
+    async def _end_with_client(self, timeout: float | None = None) -> None:
         """Leave the group at once, without settling the last delivered messages: the client is closed."""
-        await self._leave(settle=False)
+        await self._leave(settle=False, limit_s=None if timeout is None else max(timeout, INTERRUPTED_S))
 
     # how a task waits and calls
 

@@ -37,7 +37,7 @@ class Fetching(Protocol):
     """Threads that fetch the messages of a consumer."""
 
     def close(self, timeout_s: float) -> None:
-        """Wait until the threads have ended, at most ``timeout_s`` for each. ``state.closing`` must be set."""
+        """Wait until the threads have ended, at most ``timeout_s``. ``state.closing`` must be set."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,12 +97,13 @@ class FetchThreads(ABC, Generic[Q, O]):
             thread.start()
 
     def close(self, timeout_s: float) -> None:
-        """Wait until the threads have ended, at most ``timeout_s`` for each. ``state.closing`` must be set."""
+        """Wait until the threads have ended, at most ``timeout_s``. ``state.closing`` must be set."""
+        end_s = SYSTEM_CLOCK.monotonic() + timeout_s
         with self._state.lock:
             threads = list(self._threads.values())
             self._state.notify()
         for thread in threads:
-            thread.join(timeout_s)
+            thread.join(max(0.0, end_s - SYSTEM_CLOCK.monotonic()))
 
     def _run(self, broker: int | str) -> None:
         try:

@@ -17,6 +17,7 @@ from metaq.client.groups.deliveries import D
 from metaq.client.groups.in_hand import MessageBlock
 from metaq.client.groups.steps import LOOK_S, ReadingSteps, completed
 from metaq.client.groups.workers import Workers
+from metaq.client.shells import INTERRUPTED_S, leave_limit_s
 from metaq.model import TopicPartition
 
 
@@ -36,7 +37,7 @@ class GroupReader(ReadingSteps[D]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close(settle=kind is None)
+        self._close(settle=kind is None, limit_s=leave_limit_s(kind))
 
     # reading
 
@@ -129,11 +130,11 @@ class GroupReader(ReadingSteps[D]):
 
     def _end_with_client(self, timeout: float | None = None) -> None:
         """Leave the group at once, without settling the last delivered messages: the client is closed."""
-        self._close(settle=False)
+        self._close(settle=False, limit_s=None if timeout is None else max(timeout, INTERRUPTED_S))
 
-    def _close(self, *, settle: bool, handed: bool = True) -> None:
+    def _close(self, *, settle: bool, handed: bool = True, limit_s: float | None = None) -> None:
         atexit.unregister(self._at_exit)
-        completed(self._leave, settle=settle, handed=handed)
+        completed(self._leave, settle=settle, handed=handed, limit_s=limit_s)
 
     def _is_read_elsewhere(self) -> bool:
         others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}

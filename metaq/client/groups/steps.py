@@ -24,7 +24,7 @@ CLOSE_S: Final = 10.0
 """Longest wait at the end for positions to be saved."""
 
 FETCHES_END_S: Final = 2.0
-"""Longest wait at the end for each thread that fetches: its broker may hang."""
+"""Longest wait at the end for the threads that fetch: a broker may hang."""
 
 LOOK_S: Final = 0.5
 """Longest wait between two checks for changes."""
@@ -74,9 +74,9 @@ class ReadingSteps(GroupMember[D], Generic[D]):
         self._fetching = self._core.fetching()
         self._core.coordinator.start(ref(self))
 
-    async def _leave(self, *, settle: bool, handed: bool = True) -> None:
+    async def _leave(self, *, settle: bool, handed: bool = True, limit_s: float | None = None) -> None:
         """Close the consumer; ``settle``: the delivered messages first, with ``auto_ack`` and unless ``handed`` is
-        false.
+        false. ``limit_s``: the longest wait for brokers and storages.
         """
         if self._closed:
             return
@@ -92,8 +92,9 @@ class ReadingSteps(GroupMember[D], Generic[D]):
         finally:
             self._has_left = True
             self._state.close()
+            close_s = CLOSE_S if limit_s is None else min(CLOSE_S, max(0.0, limit_s - FETCHES_END_S))
             try:
-                await self._do(self._core.coordinator.close, CLOSE_S)
+                await self._do(self._core.coordinator.close, close_s)
             finally:
                 await self._do(self._fetching.close, FETCHES_END_S)
 

@@ -33,7 +33,7 @@ class _Consumer:
         self.error = error
         self.ending = asyncio.Event()
 
-    async def _end_with_client(self) -> None:
+    async def _end_with_client(self, timeout: float | None = None) -> None:
         self.ending.set()
         if self.error is not None:
             raise self.error
