@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Collection
@@ -169,6 +170,14 @@ SPEAKERS = frozenset(
 """All that may know a protocol's commands; everything else asks them with typed calls."""
 
 
+PACKAGES_OF_THE_PAGE = re.findall(
+    r"^\| `((?:metaq|jobs)[\w.]*)/?` \| .* \| ([^|]*) \|$",
+    (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Four paths")[0],
+    re.MULTILINE,
+)
+"""The rows of the page's table of packages: name, imports."""
+
+
 def names_it(name: str, forbidden_name: str) -> bool:
     return name == forbidden_name or name.startswith(forbidden_name + ".")
 
@@ -194,6 +203,44 @@ ALL_FOLDERS = ("metaq", "metaq_spark", "broker/metaq_broker", "console/metaq_con
 def test_forbidden_imports(rule: Forbidden) -> None:
     assert (ROOT / rule.folder).exists(), "the rule is about nothing"
     assert [row for source in sources(*ALL_FOLDERS) for row in violations(rule, source)] == []
+
+
+@in_one_test("package, listed", PACKAGES_OF_THE_PAGE)
+def test_a_package_imports_what_the_architecture_lists(package: str, listed: str) -> None:
+    imported = {name for source in sources(place_of(package)) for name, _ in imports(source) if lists(name, package)}
+    allowed = {absolute(name, package) for name in re.findall(r"[\w.]+", listed)} - {"nothing"}
+    assert {name for name in imported if not any(names_it(name, each) for each in allowed)} == set()
+    assert {each for each in allowed if not any(names_it(name, each) for name in imported)} == set()
+
+
+def test_the_architecture_lists_every_folder_of_metaq_and_of_the_broker() -> None:
+    named = {package for package, _ in PACKAGES_OF_THE_PAGE} | {"metaq.backends"}
+    assert {
+        f"{package}.{folder.name}"
+        for package in ("metaq", "metaq_broker", "metaq_console")
+        for folder in (ROOT / place_of(package)).iterdir()
+        if any(folder.glob("*.py")) and f"{package}.{folder.name}" not in named
+    } == set()
+
+
+def place_of(name: str) -> str:
+    """The folder of a dotted name, as a path below the root."""
+    above = {"metaq_broker": "broker/", "metaq_console": "console/"}.get(name.partition(".")[0], "")
+    return above + name.replace(".", "/")
+
+
+def absolute(name: str, package: str) -> str:
+    """A name that the page lists for ``package``; folders of the same top package are named without it."""
+    whole = f"{package.partition('.')[0]}.{name}"
+    return whole if (ROOT / place_of(whole)).is_dir() else name
+
+
+def lists(name: str, package: str) -> bool:
+    """Whether the page lists that ``package`` imports ``name``: of another folder, or of a package from outside."""
+    top, *rest = name.split(".")
+    if top not in OWN:
+        return top not in STANDARD and not (ROOT / place_of(package) / f"{top}.py").exists()
+    return not names_it(name, package) and bool(rest) and (ROOT / place_of(f"{top}.{rest[0]}")).is_dir()
 
 
 @pytest.mark.parametrize("folder", ALL_FOLDERS)
