@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from binascii import Error as Base64Error
 from binascii import a2b_base64
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -65,7 +65,7 @@ class Wanted(NamedTuple):
     messages_max: int
     bytes_max: int
     looked_at_max: int
-    tags: Collection[bytes] | None = None
+    tags: Container[bytes] | None = None
     condition: Callable[[Mapping[str, str]], bool] | None = None
 
     @property
@@ -152,7 +152,7 @@ class QueueRecords:
         ordinal: int,
         physical: int,
         store_ms: int,
-        tags: Collection[bytes] | None,
+        tags: Container[bytes] | None,
     ) -> bytes | None:
         """Return the record of a frame's body, ``None`` if its tag is not one of ``tags``."""
         if flag & STORED_FORM == STORED_FORM and len(body) >= _LENGTH.size:
@@ -180,7 +180,7 @@ class QueueRecords:
         ordinal: int,
         physical: int,
         store_ms: int,
-        tags: Collection[bytes] | None,
+        tags: Container[bytes] | None,
     ) -> bytes | None:
         if not flag & FLAG_ATTRIBUTE or len(body) < _LENGTH.size:
             return self._foreign(b"", body, checksum, ordinal, physical, store_ms) if tags is None else None

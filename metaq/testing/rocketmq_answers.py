@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from metaq.errors import CorruptRecord, FieldError
 from metaq.formats.rocketmq.batches import decode_batch
 from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
-from metaq.formats.rocketmq.tags import tag_hash, tags_of
+from metaq.formats.rocketmq.tags import TagFilter
 from metaq.formats.topic_names import RETRY_PREFIX, rocketmq_fault
 from metaq.protocols.remoting.bodies.groups import CheckClientRequestBody, MessageQueue
 from metaq.protocols.remoting.bodies.offsets import ConsumerOffsets, TopicOffset, TopicStats
@@ -251,10 +251,10 @@ class BrokerAnswers:
                 known is None or known(stored.properties)
             )  # an expression that does not compile matches everything
         try:
-            hashes = {tag_hash(tag) for tag in tags_of(asked.subscription)}
+            hashes = TagFilter.parse(asked.subscription).hashes
         except ValueError:
             return None
-        return lambda stored: not hashes or stored.tag_hash in hashes
+        return lambda stored: hashes is None or stored.tag_hash in hashes
 
     def _end(self, queue: QueueLog, peer: Endpoints) -> int:
         return max(queue.first, queue.end - self.lag) if peer.broker_id else queue.end

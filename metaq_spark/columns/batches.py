@@ -7,7 +7,7 @@ attribute and the payload are converted as the options say. Payloads that are ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -38,7 +38,7 @@ NOTHING_DERIVED: Final[Derived] = MappingProxyType({})
 class RecordBatches:
     """Creates record batches of ``schema``; ``constants`` are the columns with one value for all rows.
 
-    ``needed`` are the ``raw_columns`` that decoders must return. ``wanted`` has the accepted values of column
+    ``needed`` are the ``raw_columns`` that decoders must return. ``wanted`` accepts values of column
     ``filtered``, ``None`` = all messages; a message without a value is never accepted. ``values``: how payloads are
     parsed, if some of them may be refused. ``derived``: columns that are made of a raw one.
     """
@@ -50,7 +50,7 @@ class RecordBatches:
         constants: Mapping[str, tuple[object, pa.DataType]],
         converters: Mapping[str, Convert],
         filtered: str,
-        wanted: Container[str] | None,
+        wanted: Callable[[str], bool] | None,
         values: CheckedValues | None = None,
         derived: Derived = NOTHING_DERIVED,
     ) -> None:
@@ -69,8 +69,8 @@ class RecordBatches:
             import pyarrow.compute as pc  # the import costs a small read more than everything else in it
 
             distinct = raw[self._filtered].drop_null().unique().to_pylist()
-            found = [value for value in distinct if value in self._wanted]
-            wanted = pc.is_in(raw[self._filtered], value_set=pa.array(found, pa.string()))
+            found = pa.array(filter(self._wanted, distinct), pa.string())
+            wanted = pc.is_in(raw[self._filtered], value_set=found)
             if wanted.true_count < rows:
                 rows, raw = wanted.true_count, {name: column.filter(wanted) for name, column in raw.items()}
         if rows and self._values is not None:
@@ -112,8 +112,9 @@ class BatchMaker(RecordBatches):
         }
         values = checked_values(layout.types.get("value"), layout.json, source, "offset")
         converters = _converters(layout, checked=values is not None)
+        wanted = None if types is None else types.__contains__
         super().__init__(
-            arrow_schema(layout), RAW_COLUMNS, constants, converters, "attribute", types, values, _derived(layout)
+            arrow_schema(layout), RAW_COLUMNS, constants, converters, "attribute", wanted, values, _derived(layout)
         )
 
 

@@ -308,9 +308,8 @@ class Source(Protocol):
             BrokerNotNamed: Its broker is unknown.
         """
 
-    @property
-    def types(self) -> tuple[str, ...] | None:
-        """The types of messages that the options ask for; ``None`` = all messages."""
+    def wants_type(self, name: str) -> bool:
+        """Whether the options ask for messages of this type."""
 
     def with_types(self, types: tuple[str, ...]) -> Source:
         """The same read, of messages of these types alone."""

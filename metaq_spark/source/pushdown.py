@@ -172,8 +172,8 @@ class PushdownReader(BatchReader):
         """
         narrowing = PushedConditions(self._source.pushed_columns)
         left = [one for one in filters if not narrowing.take(one)]
-        if self._source.types is not None and narrowing.types is not None:
-            narrowing.types &= frozenset(self._source.types)
+        if narrowing.types is not None:
+            narrowing.types = frozenset(filter(self._source.wants_type, narrowing.types))
         if narrowing.types:
             self._source = self._source.with_types(tuple(sorted(narrowing.types)))
         self._narrowing = narrowing

@@ -187,7 +187,6 @@ class FakeSource:
     """Implements ``Source``. In a pickled one, ``queues`` are a copy."""
 
     notation, sentences = NOTATION, SENTENCES
-    types: tuple[str, ...] | None = None
 
     def __init__(self, queues: FakeQueues, options: FakeOptions, clock: ManualClock) -> None:
         self.queues, self.options, self.clock = queues, options, clock
@@ -212,6 +211,9 @@ class FakeSource:
 
     def part(self, where: TopicPartition, offsets: OffsetRange, incarnation: str | None) -> FakePart:
         return FakePart(where, offsets)
+
+    def wants_type(self, name: str) -> bool:
+        return True
 
     def with_types(self, types: tuple[str, ...]) -> FakeSource:
         return self

@@ -125,9 +125,8 @@ class MetaQSource:
     def part(self, where: TopicPartition, offsets: OffsetRange, incarnation: str | None) -> RangePartition:
         return RangePartition(where, self.cluster.address_of(where), offsets, incarnation)
 
-    @property
-    def types(self) -> tuple[str, ...] | None:
-        return self.options.message_types
+    def wants_type(self, name: str) -> bool:
+        return self.options.message_types is None or name in self.options.message_types
 
     def with_types(self, types: tuple[str, ...]) -> MetaQSource:
         return MetaQSource(replace(self.options, message_types=types), self._pool, self.clock, self.groups)

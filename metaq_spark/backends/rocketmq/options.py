@@ -74,12 +74,6 @@ BLOCK_BYTES_MAX: Final = 3 << 20
 """A broker accepts batches of 4 MiB, including what it adds to each stored message."""
 
 
-def _tags(text: str) -> Subscription:
-    if any("|" in tag or not tag.strip() for tag in text.split("||")):
-        raise ValueError("expected * or tags with || between, for example tea || scones")
-    return Subscription(text.strip())
-
-
 def _sql(text: str) -> Subscription:
     return Subscription(text.strip(), "SQL92")
 
@@ -175,9 +169,9 @@ class SourceOptions(ServerOptions, ReadOptions):
 
     # fmt: off
     tags: Subscription | None = option(
-        "tags", _tags, UNSET, READ,
+        "tags", Subscription, UNSET, READ,
         "Read only messages with one of these tags, `a || b`; the broker leaves the others out, and tags are compared "
-        "again.",
+        "again. A single bar is part of a tag; `*` alone is every message.",
     )
     sql: Subscription | None = option(
         "sql", _sql, UNSET, READ,

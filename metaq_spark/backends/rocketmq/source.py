@@ -15,6 +15,7 @@ from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.reads.pulls import Subscription
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import DataMissing, MetaqError
+from metaq.formats.rocketmq.tags import TagFilter
 from metaq.model import OffsetRange, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq_spark.backends.rocketmq.cluster import Cluster
@@ -53,11 +54,6 @@ def _queue_id(where: TopicPartition) -> Any:
     return where.partition.index
 
 
-def _is_tag(text: str) -> bool:
-    """Whether a text can be one tag of a subscription."""
-    return bool(text.strip()) and text == text.strip() and "|" not in text and text != "*"
-
-
 _CONSTANTS: Final = {"topic": (_topic, str), "broker_name": (_broker_name, str), "queue_id": (_queue_id, int)}
 _OF_PROCESS: Final = ("cluster", "groups")
 
@@ -86,7 +82,7 @@ class RocketMQSource:
     def pushed_columns(self) -> PushedColumns:
         """Return the columns of pushed filters; with an SQL condition, no tags can be added."""
         types = None if self.options.sql is not None else "tags"
-        return PushedColumns(_CONSTANTS, "queue_offset", "store_timestamp", types, _is_tag)
+        return PushedColumns(_CONSTANTS, "queue_offset", "store_timestamp", types, TagFilter.is_tag)
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -115,13 +111,11 @@ class RocketMQSource:
         """Return a task's input: the task itself looks up the broker."""
         return QueuePartition(where, offsets)
 
-    @property
-    def types(self) -> tuple[str, ...] | None:
-        tags = self.options.subscription.tags
-        return None if tags is None else tuple(sorted(tags))
+    def wants_type(self, name: str) -> bool:
+        return self.options.subscription.tags.matches(name)
 
     def with_types(self, types: tuple[str, ...]) -> RocketMQSource:
-        options = replace(self.options, tags=Subscription(" || ".join(types)))
+        options = replace(self.options, tags=Subscription(TagFilter.either(types)))
         return RocketMQSource(options, self._pool, self._directory, self.clock)
 
     def read(self, parts: Sequence[InputPartition]) -> Iterator[pa.RecordBatch]:

@@ -8,12 +8,12 @@ say. Messages that were written twice can be dropped: their UNIQ_KEY occurred sh
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
+from metaq.formats.rocketmq.tags import ALL_TAGS, TagFilter
 from metaq.model import TopicPartition
 from metaq_spark.columns.batches import NOTHING_DERIVED, Derived, RecordBatches, checked_values, value_converters
 from metaq_spark.columns.json_rules import DEFAULT_RULES, JsonRules
@@ -33,8 +33,7 @@ class RecordBatchMaker(RecordBatches):
     """Creates the record batches of one queue.
 
     ``schema`` has the selected columns; ``value_type`` is the type of the column ``value``, if selected, and ``json``
-    says what is malformed. ``tags`` are the wanted tags, ``None`` = all messages; a message without a tag is never
-    wanted.
+    says what is malformed. ``tags``: which messages are wanted; unless all are, none without a tag.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class RecordBatchMaker(RecordBatches):
         source: TopicPartition,
         schema: pa.Schema,
         value_type: DataType | None,
-        tags: Container[str] | None = None,
+        tags: TagFilter = ALL_TAGS,
         json: JsonRules = DEFAULT_RULES,
     ) -> None:
         self.source = source
@@ -53,7 +52,8 @@ class RecordBatchMaker(RecordBatches):
         }
         values = checked_values(value_type, json, source, _OFFSET)
         converters = {} if values is not None else value_converters(value_type, json)
-        super().__init__(schema, RAW_COLUMNS, constants, converters, "tags", tags, values, _derived(schema))
+        wanted = None if tags.is_all else tags.matches
+        super().__init__(schema, RAW_COLUMNS, constants, converters, "tags", wanted, values, _derived(schema))
 
 
 def _derived(schema: pa.Schema) -> Derived:

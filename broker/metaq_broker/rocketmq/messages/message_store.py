@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import repeat
@@ -241,7 +241,7 @@ class MessageStore:
         queue_offset: int,
         messages_max: int,
         bytes_max: int,
-        tags: Collection[bytes] | None = None,
+        tags: Container[bytes] | None = None,
         condition: Condition | None = None,
         looked_at_max: int = LOOKED_AT_MAX,
     ) -> ReadRecords | Refusal:

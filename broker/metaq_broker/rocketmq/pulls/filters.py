@@ -6,12 +6,12 @@ messages, so that it takes no longer than others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 from metaq.formats.rocketmq.sql_conditions import compile_condition
-from metaq.formats.rocketmq.tags import tags_of
+from metaq.formats.rocketmq.tags import TagFilter
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
@@ -39,17 +39,14 @@ CheckFilter = Callable[[str, str], str | None]
 class Picked(NamedTuple):
     """The messages with one of ``tags`` (``None`` = all) for which ``condition`` is true.
 
-    One read scans ``looked_at_max`` messages at most.
+    One read scans ``looked_at_max`` messages at most. ``weight``: how many usual filters take as much memory: 1 with
+    up to 15 tags, or a short condition.
     """
 
-    tags: Collection[bytes] | None = None
+    tags: Container[bytes] | None = None
     condition: Condition | None = None
     looked_at_max: int = LOOKED_AT_MAX
-
-    @property
-    def weight(self) -> int:
-        """How many usual filters take as much memory: 1 with up to 15 tags, or a short condition."""
-        return LOOKED_AT_MAX // self.looked_at_max + len(self.tags or ()) // TAGS_OF_WEIGHT
+    weight: int = 1
 
 
 def filter_checker(has_conditions: bool) -> CheckFilter:
@@ -72,19 +69,14 @@ def _fault(has_conditions: bool, kind: str, expression: str) -> str | None:
 ONLY_TAGS: Final = filter_checker(False)
 
 
-def wanted_tags(expression: str | None) -> Collection[bytes] | None:
-    """Return the tags that an expression names, ``None`` = every message passes.
-
-    Raises:
-        ValueError: It has bars and no tag.
-    """
-    is_short = expression is None or len(expression) <= KEPT_CHARACTERS_MAX
-    return _kept_tags(expression) if is_short else _tags(expression)
+def wanted_by_tags(expression: str | None) -> Picked:
+    """Return the filter of a tag expression. Raises as ``TagFilter.parse``."""
+    return (_kept_tags if len(expression or "") <= KEPT_CHARACTERS_MAX else _tags)(expression)
 
 
-def _tags(expression: str | None) -> Collection[bytes] | None:
-    tags = tags_of(expression)
-    return frozenset(tag.encode("utf-8", "replace") for tag in tags) if tags else None
+def _tags(expression: str | None) -> Picked:
+    tags = TagFilter.parse(expression)
+    return Picked(tags.encoded, weight=1 + len(tags.names or ()) // TAGS_OF_WEIGHT)
 
 
 _kept_tags: Final = lru_cache(maxsize=4096)(_tags)
@@ -99,4 +91,4 @@ def wanted_by_condition(expression: str) -> Picked:
     """
     characters = max(SHORT_CHARACTERS, len(expression))
     looked_at_max = max(LOOKED_AT_MIN, LOOKED_AT_MAX * SHORT_CHARACTERS // characters)
-    return Picked(None, compile_condition(expression), looked_at_max)
+    return Picked(None, compile_condition(expression), looked_at_max, LOOKED_AT_MAX // looked_at_max)

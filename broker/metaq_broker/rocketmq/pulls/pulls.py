@@ -41,7 +41,7 @@ from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
 from metaq_broker.rocketmq.groups.group_settings import Groups
 from metaq_broker.rocketmq.groups.members import Members
 from metaq_broker.rocketmq.messages.message_store import MessageStore, NumberPending, ReadRecords
-from metaq_broker.rocketmq.pulls.filters import SQL92, TAG, Picked, wanted_by_condition, wanted_tags
+from metaq_broker.rocketmq.pulls.filters import SQL92, TAG, Picked, wanted_by_condition, wanted_by_tags
 from metaq_broker.rocketmq.pulls.waiting_pulls import WaitingPull, WaitingPulls
 from metaq_broker.rocketmq.refusals import Refused, invalid_parameter, unknown_topic, worded
 from metaq_broker.rocketmq.session import Call
@@ -167,7 +167,7 @@ class Pulls:
             expression, kind = known.expression, known.kind or TAG
         if kind == TAG:
             try:
-                return Picked(wanted_tags(expression))
+                return wanted_by_tags(expression)
             except ValueError:
                 return Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
         return self._condition(expression or "", kind, is_own=bool(asked.sys_flag & SUBSCRIPTION))
@@ -192,7 +192,7 @@ class Pulls:
             bytes_max = min(max(1, asked.max_msg_bytes), bytes_max)
         messages_max = min(max(1, asked.max_msg_nums), messages_max)
         began = self._loop.time()
-        found = self._store.read(asked.topic, asked.queue_id, offset, messages_max, bytes_max, *picked)
+        found = self._store.read(asked.topic, asked.queue_id, offset, messages_max, bytes_max, *picked[:3])
         self.figures.longest_s = max(self.figures.longest_s, self._loop.time() - began)
         return found
 

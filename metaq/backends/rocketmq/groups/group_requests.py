@@ -16,7 +16,6 @@ from metaq.backends.rocketmq.names import with_namespace, without_namespace
 from metaq.backends.rocketmq.reads.pulls import Subscription
 from metaq.backends.rocketmq.routes import Routes
 from metaq.errors import MetaqError
-from metaq.formats.rocketmq.tags import tag_hash
 from metaq.model import Address, Partition, TopicPartition
 from metaq.net.clock import wall_clock_ms
 from metaq.net.remoting_client import RemotingClient
@@ -205,12 +204,11 @@ def _failure(address: Address, command: RemotingCommand, future: Future[Remoting
 
 
 def _subscription(topic: str, wanted: Subscription, version: int) -> SubscriptionData:
-    tags = sorted(wanted.tags or ())
     return SubscriptionData(
         topic=topic,
-        sub_string=wanted.expression.strip() or "*",
-        tags_set=tuple(tags),
-        code_set=tuple(tag_hash(tag) for tag in tags),
+        sub_string=wanted.text,
+        tags_set=tuple(sorted(wanted.tags.names or ())),
+        code_set=wanted.tags.hashes or (),
         sub_version=version,
         expression_type=wanted.type,
     )

@@ -83,7 +83,7 @@ def _pulled(
     try:
         for run in runs:
             for record in _records(run, topic, queue):
-                if tags is None or record.property_map().get(TAGS) in tags:
+                if tags.is_all or tags.matches(record.property_map().get(TAGS)):
                     yield record
     finally:
         runs.close()

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from metaq.backends.rocketmq.answers import AnswerReader
 from metaq.backends.rocketmq.session import Session
+from metaq.formats.rocketmq.tags import TagFilter
 from metaq.protocols.remoting.bodies.groups import CheckClientRequestBody, SubscriptionData
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand, request
@@ -27,10 +28,7 @@ _REMOVED: Final = "MESSAGE_WAS_REMOVING"
 
 @dataclass(frozen=True)
 class Subscription:
-    """A filter at the broker. ``TAG``: ``*``, or tags separated by ``||``. ``SQL92``: a condition over properties.
-
-    A broker compares hashes of tags, so it may send messages with other tags: compare with ``tags``.
-    """
+    """A filter at the broker. ``TAG``: ``*``, or tags separated by ``||``. ``SQL92``: a condition over properties."""
 
     expression: str = "*"
     type: str = "TAG"
@@ -40,21 +38,23 @@ class Subscription:
             raise ValueError(f"type of subscription {self.type!r}: expected TAG or SQL92")
         if self.type == "SQL92" and not self.expression.strip():
             raise ValueError("SQL92 subscription: expected an expression such as price > 10")
-        if self.type == "TAG" and self.expression.strip() not in ("", "*") and not self._names():
-            raise ValueError(f"tags {self.expression!r}: expected * or tags with || between, for example red || blue")
+        if self.type == "TAG":
+            TagFilter.parse(self.expression)
 
     @cached_property
-    def tags(self) -> frozenset[str] | None:
-        """The tags that messages must have; ``None``: all do."""
-        return None if self.type != "TAG" or self.expression.strip() in ("", "*") else self._names()
+    def tags(self) -> TagFilter:
+        """Which messages to keep: a broker compares hashes of tags, so it may send messages with other tags."""
+        return TagFilter.parse(self.expression if self.type == "TAG" else None)
+
+    @property
+    def text(self) -> str:
+        """The expression as brokers get it."""
+        return self.tags.expression if self.type == "TAG" else self.expression.strip()
 
     @property
     def is_all(self) -> bool:
         """Whether nothing is filtered, so that offsets have no gaps."""
-        return self.type == "TAG" and self.tags is None
-
-    def _names(self) -> frozenset[str]:
-        return frozenset(tag.strip() for tag in self.expression.split("||") if tag.strip())
+        return self.type == "TAG" and self.tags.is_all
 
 
 ALL: Final = Subscription()
@@ -92,7 +92,7 @@ class PulledQueue:
             sys_flag=SUBSCRIPTION,
             commit_offset=0,
             suspend_timeout_millis=0,
-            subscription=self.subscription.expression.strip() or "*",
+            subscription=self.subscription.text,
             sub_version=0,
             expression_type=self.subscription.type,
         )

@@ -166,7 +166,7 @@ class OwnedQueue(Owned[RocketDelivery, Pull, QueueAnswer]):
     def _wanted(self, record: Record) -> list[RocketDelivery]:
         """Return the message of a record; empty if its tag does not match, or if it is damaged and skipped."""
         tags, where = self._settings.subscription.tags, self.where
-        if tags is not None and record.property_map().get(TAGS) not in tags:
+        if not (tags.is_all or tags.matches(record.property_map().get(TAGS))):
             return []
         topic = original_topic(record, where, self._settings.namespace)
         try:

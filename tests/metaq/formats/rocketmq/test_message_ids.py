@@ -1,4 +1,4 @@
-"""Ids, tags and properties, against those of Java."""
+"""Ids and properties, against those of Java."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from metaq.errors import FieldError
 from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.formats.rocketmq.message_ids import OffsetMessageId, UniqueKeys, month_start_ms
 from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties, write_properties
-from metaq.formats.rocketmq.tags import tag_hash, tags_of
 
 ROWS = lines("records.jsonl")
 CHINA = timezone(timedelta(hours=8))
@@ -63,36 +62,6 @@ class TestUniqueKeys:
         key = parse_properties(row["header"]["extFields"]["i"])["UNIQ_KEY"]
         born = int(row["header"]["extFields"]["g"])
         assert 0 <= born - created_ms(key, born + 1000, UTC) < 5000
-
-
-class TestTags:
-    def test_javas_hashes(self) -> None:
-        rows = [row for row in ROWS if "hash" in row]
-        assert len(rows) == 6
-        assert {row["tag"]: tag_hash(row["tag"]) for row in rows} == {row["tag"]: row["hash"] for row in rows}
-
-    def test_a_character_of_two_units(self) -> None:
-        assert tag_hash("\U0001f600") == 0xD83D * 31 + 0xDE00
-
-    @pytest.mark.parametrize(
-        ("expression", "tags"),
-        [
-            ("*", ()),
-            ("", ()),
-            (" * ", ()),
-            (None, ()),
-            ("a", ("a",)),
-            ("a || b", ("a", "b")),
-            ("a||b||a||", ("a", "b")),
-            ("a b c", ("a b c",)),
-        ],
-    )
-    def test_expressions(self, expression: str | None, tags: tuple[str, ...]) -> None:
-        assert tags_of(expression) == tags
-
-    def test_bars_alone(self) -> None:
-        with pytest.raises(ValueError, match="has no tag"):
-            tags_of("|| ||")
 
 
 class TestProperties:

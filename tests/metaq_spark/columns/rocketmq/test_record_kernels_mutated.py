@@ -13,6 +13,7 @@ from examples import examples
 from records import record
 from test_rocketmq_decode import RECORD_COLUMNS, Reading
 
+from metaq.formats.rocketmq.tags import TagFilter
 from metaq_spark.columns.rocketmq.checks import UnusableRecord
 
 INPUT_BYTES = 1 << 20
@@ -94,7 +95,7 @@ def test_both_decoders_take_and_refuse_the_same(seed: int, guarded: GuardedInput
         offsets = [first + n + chance.choice([0] * 9 + [n]) for n in range(chance.randrange(1, 6))]
         run = mutated(chance, b"".join(some_record(chance, offset) for offset in offsets))
         names = [name for name in RECORD_COLUMNS if chance.random() < 0.7] or ["value"]
-        tags = chance.choice([None, frozenset({"Aa"})])
+        tags = TagFilter.parse(chance.choice(["*", "Aa"]))
         dense, rows_max, bytes_max = (
             chance.random() < 0.5,
             chance.randrange(1, 6),

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, DataType, StringType
 from records import properties_text, record
 
+from metaq.formats.rocketmq.tags import ALL_TAGS, TagFilter
 from metaq.model import Buffer, Partition, TopicPartition
 from metaq_spark.columns.rocketmq.batches import RecordBatchMaker
 from metaq_spark.columns.rocketmq.checks import ExpectedQueue, UnusableRecord
@@ -46,7 +47,7 @@ class Reading:
         *,
         names: Iterable[str] = RECORD_COLUMNS,
         value_type: DataType | None = None,
-        tags: frozenset[str] | None = None,
+        tags: TagFilter = ALL_TAGS,
         topic: bytes = b"orders",
         queue_id: int = 3,
         dense: bool = True,
@@ -255,7 +256,7 @@ def test_tags_are_compared_again(kind: str) -> None:
         record(b"%d" % n, offset=n, properties=properties_text({"TAGS": tag}) if tag else b"")
         for n, tag in enumerate(["Aa", "BB", "", "Aa"])  # the first two have the same hash in Java
     )
-    reading = Reading(kind, names=["value"], tags=frozenset({"Aa"}), dense=False)
+    reading = Reading(kind, names=["value"], tags=TagFilter.parse("Aa"), dense=False)
     assert [row["value"] for row in reading.decode(run, 0, 4).rows()] == [b"0", b"3"]
 
 
