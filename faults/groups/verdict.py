@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 
@@ -41,16 +42,19 @@ def complaints(
 ) -> Iterator[str]:
     """Yield a sentence for each violation.
 
-    A message may be repeated if it was handled at most ``allowed_ms`` before a fault, or during it.
+    A message may be repeated if it was handled at most ``allowed_ms`` before a fault, or during it, and again during
+    the fault or at most ``allowed_ms`` after it. One fault must explain both; of more repetitions, each is judged.
     """
     for text in lost(sent, handled):
         yield f"lost: {text}"
     for text, times in repeated(handled).items():
-        if not any(_explains(fault, times, allowed_ms) for fault in faults):
+        if not all(
+            any(_explains(fault, first.ms, again.ms, allowed_ms) for fault in faults) for first, again in pairwise(times)
+        ):
             yield f"repeated without reason: {text}: {', '.join(f'{one.member} at {one.ms}' for one in times)}"
 
 
-def _explains(fault: Fault, times: Sequence[Handled], allowed_ms: int) -> bool:
-    first, last = times[0].ms, times[-1].ms
-    is_late = not fault.is_bounded or first >= fault.began_ms - allowed_ms
-    return is_late and first <= fault.ended_ms and last >= fault.began_ms
+def _explains(fault: Fault, first_ms: int, again_ms: int, allowed_ms: int) -> bool:
+    is_late = not fault.is_bounded or first_ms >= fault.began_ms - allowed_ms
+    is_early = fault.began_ms <= again_ms <= fault.ended_ms + allowed_ms
+    return is_late and first_ms <= fault.ended_ms and is_early

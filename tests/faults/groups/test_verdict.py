@@ -18,15 +18,24 @@ def test_what_nobody_has_handled_is_lost() -> None:
 
 def test_messages_handled_shortly_before_a_fault_may_come_again() -> None:
     for first in (9_500, 10_500, 14_000):
-        seen = handled("a", first, 15_000)
+        seen = handled("a", first, 14_500)
         assert repeated(seen).keys() == {"a"}
         assert list(complaints(["a"], seen, [FAULT], 500)) == []
 
 
 def test_messages_handled_long_before_a_fault_may_not_come_again() -> None:
-    for times in ((9_499, 15_000), (9_600, 9_700), (14_001, 15_000)):
+    for times in ((9_499, 14_000), (9_600, 9_700), (14_001, 14_200)):
         (complaint,) = complaints(["a"], handled("a", *times), [FAULT], 500)
         assert complaint.startswith(f"repeated without reason: a: m0 at {times[0]}")
+
+
+def test_messages_may_not_come_again_long_after_a_fault() -> None:
+    adjoining = [Fault("frozen", 10_000 + number * 20_000, 30_000 + number * 20_000, True) for number in range(4)]
+    for times in ((11_000, 90_000), (11_000, 30_501), (11_000, 12_000, 90_000)):
+        (complaint,) = complaints(["a"], handled("a", *times), adjoining, 500)
+        assert complaint.startswith("repeated without reason: a: m0 at 11000")
+    for times in ((11_000, 30_500), (29_500, 50_500), (11_000, 30_000, 50_000)):
+        assert list(complaints(["a"], handled("a", *times), adjoining, 500)) == []
 
 
 def test_where_nobody_could_know_more_anything_may_come_again() -> None:
