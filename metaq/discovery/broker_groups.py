@@ -56,16 +56,19 @@ class BrokerGroupStore:
         return {where: offsets[where] for where in partitions if where in offsets}
 
     def write(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
-        """Commit ``offsets`` for ``group``; offsets of other partitions are kept.
+        """Commit ``offsets`` for ``group``; offsets of other partitions are kept. They are stored with the partitions'
+        current incarnations: with an older one, a consumer would not use them.
 
         Raises:
             StoreFailed: A consumer owns a partition.
         """
         brokers = self._directory.brokers()
+        states = self._directory.available({where.topic for where in offsets})
         by_broker: dict[int | str, dict[LocalPartition, StoredOffset]] = {}
         for where, offset in offsets.items():
             place = where.topic, where.partition.index
-            by_broker.setdefault(where.partition.broker, {})[place] = StoredOffset(str(offset), None)
+            incarnation = None if (state := states.get(where)) is None else state.incarnation
+            by_broker.setdefault(where.partition.broker, {})[place] = StoredOffset(str(offset), incarnation)
         for broker, new in by_broker.items():
             address = brokers[int(broker)]
             with self._pool.lease(address) as session:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from fix_broker import wait_until
 
 from metaq import MetaQ
 from metaq.client.group_consumer import GroupConsumer
+from metaq.client.groups.ownership.starts import Start
 from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.group_consumer import RocketGroupConsumer
 from metaq.testing.broker_process import BrokerProcess
@@ -48,6 +50,30 @@ def test_of_metaq(tmp_path: Path, count: int) -> None:
                 return found[-count:] == new
 
             wait_until(has_all, "the new ones, from the first on")
+
+
+@pytest.mark.parametrize(("to", "start"), [("latest", "earliest"), ("earliest", "latest")])
+def test_a_reset_in_between_applies(tmp_path: Path, to: Literal["earliest", "latest"], start: Start) -> None:
+    with (
+        BrokerProcess(tmp_path) as broker,
+        RocketMQ(broker.name_servers) as rocketmq,
+        MetaQ(str(broker.address)) as mq,
+    ):
+        rocketmq.topics.create("orders", queues=1)
+        mq.producer().send_many("orders", ["old"] * 8)
+        with mq.consumer("g", ["orders"], parking=tmp_path / "parked") as consumer:
+            wait_until(lambda: len(read(consumer)) > 0, "it has begun")
+            consumer.commit()
+        rocketmq.topics.delete("orders")
+        rocketmq.topics.create("orders", queues=1)
+        with MetaQ(str(broker.address)) as other:
+            other.producer().send_many("orders", ["before the reset"] * 3)
+            other.cluster.reset("g", other.cluster.plan_reset("g", "orders", to))
+            other.producer().send("orders", "after it")
+        found: list[bytes] = []
+        with mq.consumer("g", ["orders"], start=start, parking=tmp_path / "parked") as consumer:
+            wait_until(lambda: found.extend(read(consumer)) or b"after it" in found, "the last one")
+    assert found == [*([b"before the reset"] * 3 if to == "earliest" else []), b"after it"]
 
 
 def test_of_rocketmq(tmp_path: Path) -> None:
