@@ -107,9 +107,10 @@ class AnySeries(ABC):
     def _round(self, kind: str, sender: Sender, report: Callable[[str], None]) -> None:
         began_s, began_ms = time.monotonic(), wall_clock_ms()
         self.faults[kind](self)
-        sent = list(sender.sent)
+        done_ms, sent = wall_clock_ms(), list(sender.sent)
         self._wait(lambda: self._is_handled(sent), f"{kind}: all that was sent is handled")
-        self._faults.append(Fault(kind, began_ms, wall_clock_ms(), kind not in self.unbounded))
+        ended_ms = max(wall_clock_ms(), done_ms + round(SESSION_S * 1000))
+        self._faults.append(Fault(kind, began_ms, ended_ms, kind not in self.unbounded))
         self._figures.rounds[kind] += 1
         report(f"{self._name}, {self._start}: {kind}, all is handled ({time.monotonic() - began_s:.1f} s)")
 

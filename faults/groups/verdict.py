@@ -16,7 +16,9 @@ class Handled(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """From just before the fault began until all messages that were sent by then had been handled."""
+    """From just before the fault began until all messages that were sent by then had been handled, and the session of
+    a killed member had ended: only then does another one read its partitions.
+    """
 
     name: str
     began_ms: int
