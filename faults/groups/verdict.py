@@ -51,7 +51,8 @@ def complaints(
         yield f"lost: {text}"
     for text, times in repeated(handled).items():
         if not all(
-            any(_explains(fault, first.ms, again.ms, allowed_ms) for fault in faults) for first, again in pairwise(times)
+            any(_explains(fault, first.ms, again.ms, allowed_ms) for fault in faults)
+            for first, again in pairwise(times)
         ):
             yield f"repeated without reason: {text}: {', '.join(f'{one.member} at {one.ms}' for one in times)}"
 
