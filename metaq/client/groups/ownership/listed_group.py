@@ -11,8 +11,9 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final
 
-from metaq.backends.metaq.group_requests import keeps_groups
+from metaq.backends.metaq.group_requests import ask_group, keeps_groups
 from metaq.backends.metaq.pool import SessionPool
+from metaq.backends.metaq.session import Session
 from metaq.client.groups.ownership.broker_group import BrokerMembership, OffsetsAtBrokers
 from metaq.client.groups.ownership.membership import LoneMembership
 from metaq.client.offsets import GroupOffset
@@ -20,7 +21,7 @@ from metaq.client.sql_offsets import SqliteOffsets
 from metaq.discovery.base import Directory
 from metaq.discovery.zk_groups import GroupView
 from metaq.errors import MetaqError
-from metaq.model import TopicPartition
+from metaq.model import Address, TopicPartition
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -71,22 +72,42 @@ class ListedMembership:
         self._lone.start(on_change, on_lost)
 
     def register(self) -> None:
-        """Choose, the first time, and join."""
+        """Choose, the first time, and join.
+
+        Raises:
+            ValueError: Only some of the brokers keep groups, and these know the group.
+        """
         if self._chosen is None:
             self._chosen = self._choose()
         self._chosen.register()
 
     def _choose(self) -> BrokerMembership | LoneMembership:
+        """Raises ``ValueError`` if only some brokers keep groups, and these know the group: its offsets would not count
+        any more, and its members would read what this consumer reads.
+        """
+        without: list[Address] = []
+        known = False
         for address in self._directory.brokers().values():
             with self._pool.lease(address) as session:
                 if not keeps_groups(session):
-                    _LOG.info(
-                        "group %s: broker %s keeps no consumer groups (only a bundled broker without a role in "
-                        "replication does): this consumer reads all partitions, and its offsets are on this machine",
-                        *(self.group, address),
-                    )
-                    return self._lone
-        return self._shared
+                    without.append(address)
+                else:
+                    known = known or _knows(session, self.group)
+        if not without:
+            return self._shared
+        named = ", ".join(map(str, without))
+        if known:
+            raise ValueError(
+                f"group {self.group!r} is kept by other brokers of the list, but {named} keeps no consumer groups "
+                "(only a bundled broker without a role in replication does): name only brokers that do, or use another "
+                "group"
+            )
+        _LOG.warning(
+            "group %s: %s keeps no consumer groups (only a bundled broker without a role in replication does): this "
+            "consumer reads all partitions, and its offsets are on this machine",
+            *(self.group, named),
+        )
+        return self._lone
 
     def view(self) -> GroupView:
         return self._membership.view()
@@ -150,6 +171,12 @@ class ListedOffsets:
 
     def close(self) -> None:
         self._local.close()
+
+
+def _knows(session: Session, group: str) -> bool:
+    """Whether the session's broker has offsets or members of a group."""
+    body = ask_group(session, "list", group)
+    return bool(body.offsets("offsets") or body.members())
 
 
 class _Unknown(MetaqError):

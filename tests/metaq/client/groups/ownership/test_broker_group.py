@@ -151,6 +151,24 @@ def test_a_reset_of_a_group_that_is_not_running(mq: MetaQ) -> None:
         wait_until(lambda: len(found) == 8, "all is read again")
 
 
+def test_a_broker_that_keeps_no_groups_joins_the_list(
+    mq: MetaQ, start_broker: StartBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    send(mq, "a", "b", "c", "d")
+    found: list[str] = []
+    with reading(mq.consumer("g", ["t"], **QUICK), found):
+        wait_until(lambda: len(found) == 4, "all is read")
+    role = "[topic=t]\n[slave]\nslaveId=0\nmaster=127.0.0.1:1\n"
+    slave = start_broker("start", "-f", write_ini(tmp_path / "slave", role, brokerId=2))
+    with MetaQ(f"{mq.consumers.name},{slave.address}") as longer:
+        with pytest.raises(ValueError, match=f"'g' is kept by other brokers.*{slave.address} keeps no consumer groups"):
+            longer.consumer("g", ["t"], **QUICK).fetch(timeout=10)
+        with reading(longer.consumer("another", ["t"], **QUICK), found):
+            wait_until(lambda: len(found) == 8, "a group that is new is read here only")
+    (warning,) = [one for one in caplog.records if "keeps no consumer groups" in one.getMessage()]
+    assert (warning.levelname, "group another" in warning.getMessage()) == ("WARNING", True)
+
+
 def test_asyncio_members_share_the_partitions(mq: MetaQ) -> None:
     async def read() -> list[str]:
         found: list[str] = []
