@@ -1,7 +1,7 @@
 """Storages of consumer group offsets: in memory or in a file; ``sql_offsets`` has databases.
 
-By default, a group of a cluster with ZooKeeper stores its offsets there, as MetaQ's Java client does, and any other
-group in an SQLite file of this machine.
+By default, a group of a cluster with ZooKeeper stores its offsets there, as MetaQ's Java client does, a group at
+bundled brokers at these, and any other group in an SQLite file of this machine.
 
 Source: docs/client.md, "Where offsets are stored".
 """

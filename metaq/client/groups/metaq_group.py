@@ -7,7 +7,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from math import inf
 from pathlib import Path
 from typing import Final
@@ -162,15 +162,15 @@ class MetaqCore(ConsumerCore[Delivery]):
                 has_offsets=options.offsets is None,
             )
             return membership, offsets or _ZooKeeperOffsets(membership)
-        folder = cluster.state_folder
-        lock = None if options.offsets is not None else folder / f"{options.group}.lock"
+        folder, is_given = cluster.state_folder, offsets is not None
+        lock = None if is_given else folder / f"{options.group}.lock"
         lone = LoneMembership(cluster.directory, options.group, self.consumer_id, options.topics, lock)
-        if offsets is not None:
+        if offsets is not None and not options.shares:
             return lone, offsets
         member = BrokerMember(options.group, self.consumer_id, tuple(options.topics), options.session_s, new_token())
-        shared = BrokerMembership(cluster.directory, cluster.pool, member, cluster.pool.clock)
+        shared = BrokerMembership(cluster.directory, cluster.pool, member, cluster.pool.clock, has_offsets=not is_given)
         listed = ListedMembership(cluster.directory, cluster.pool, shared, lone)
-        return listed, bounded(ListedOffsets(listed, shared, folder / "offsets.sqlite"))
+        return listed, offsets or bounded(ListedOffsets(listed, shared, folder / "offsets.sqlite"))
 
     def _starts(self, options: ConsumerOptions) -> Starts:
         starts = StartResolver(self.cluster.directory, self.cluster.pool, options.start)
@@ -206,11 +206,17 @@ class MetaqCore(ConsumerCore[Delivery]):
         return {where: (offsets.start, offsets.end) for where, offsets in ends.items()}
 
 
+class _BroadcastOptions(ConsumerOptions):
+    shares = False
+
+
 def broadcast(options: ConsumerOptions, cluster: MetaqCluster) -> ConsumerOptions:
-    """Return the options of a consumer that reads all partitions: its group is private to this machine."""
-    group = broadcast_group(options.group)
-    offsets = options.offsets or FileOffsets(cluster.state_folder / "broadcast-offsets.json")
-    return replace(options, group=group, offsets=offsets)
+    """Return the options of a consumer that reads all partitions: its group is private to this machine, and it shares
+    it with no consumer that its brokers know.
+    """
+    given = {each.name: getattr(options, each.name) for each in fields(options)}
+    given["offsets"] = options.offsets or FileOffsets(cluster.state_folder / "broadcast-offsets.json")
+    return _BroadcastOptions(**given | {"group": broadcast_group(options.group)})
 
 
 def broadcast_group(group: str) -> str:

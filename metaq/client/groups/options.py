@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any, Final, Generic, Literal, TypedDict
+from typing import Any, ClassVar, Final, Generic, Literal, TypedDict
 
 from metaq.backends.metaq.session import REPLY_BYTES_MAX
 from metaq.client.groups.deliveries import D, Delivery
@@ -190,6 +190,9 @@ class ConsumerOptions(GroupOptions[Delivery]):
     ``parked_retry_s``: how long after it failed a parked message is passed to the handler of ``run`` again; ``None``:
     never.
     """
+
+    shares: ClassVar[bool] = True
+    """Whether the consumer divides the partitions with others that the brokers of a list know."""
 
     types: Sequence[str] = ()
     session_s: float = 30.0

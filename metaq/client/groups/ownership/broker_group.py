@@ -179,7 +179,7 @@ class _BrokerLink:
 class BrokerMembership:
     """The membership of ``member`` at all brokers of ``directory``. One thread at a time, beside the links' own.
 
-    All methods raise ``MetaqError``.
+    ``has_offsets``: the brokers have the group's offsets, too. All methods raise ``MetaqError``.
     """
 
     registry = "the brokers"
@@ -187,8 +187,10 @@ class BrokerMembership:
     connected = True
     refresh_s: float | None = REFRESH_S
 
-    def __init__(self, directory: Directory, pool: SessionPool, member: BrokerMember, clock: Clock) -> None:
-        self.group, self.consumer_id = member.group, member.consumer_id
+    def __init__(
+        self, directory: Directory, pool: SessionPool, member: BrokerMember, clock: Clock, *, has_offsets: bool = True
+    ) -> None:
+        self.group, self.consumer_id, self._has_offsets = member.group, member.consumer_id, has_offsets
         self._directory, self._member, self._clock = directory, member, clock
         self._pool = pool.hurried(ANSWER_S)
         self._links: dict[int | str, _BrokerLink] = {}
@@ -258,8 +260,8 @@ class BrokerMembership:
         return found
 
     def owned_now(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Return the partitions that this consumer owns. Partitions of a broker that is away count: the broker decides
-        when it is asked to save.
+        """Return the partitions that this consumer owns. Partitions of a broker that is away count if it has the
+        offsets: the broker decides when it is asked to save. With another storage, they count until the session ends.
         """
         found: set[TopicPartition] = set()
         for broker, there in self.by_broker(partitions).items():
@@ -270,9 +272,13 @@ class BrokerMembership:
             except MetaqError as error:
                 if not error.retryable:
                     raise
-                owned = set(there)
+                owned = set(there) if self._has_offsets else self._owned_still(there)
             found |= {there[place] for place in owned if place in there}
         return found
+
+    def _owned_still(self, there: Mapping[LocalPartition, TopicPartition]) -> set[LocalPartition]:
+        now_s = self._clock.monotonic()
+        return {place for place, where in there.items() if now_s < self.until_s(where)}
 
     def until_s(self, where: TopicPartition) -> float:
         """Until when the partition's broker certainly gives it to no other consumer."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,8 @@ from fix_broker import DEADLINE_S, RunningBroker, StartBroker, wait_until, write
 from metaq import AsyncMetaQ, MetaQ
 from metaq.client.group_consumer import GroupConsumer
 from metaq.client.groups.metaq_group import state_folder
-from metaq.client.offsets import GroupOffset
-from metaq.client.sql_offsets import SqliteOffsets
+from metaq.client.offsets import GroupOffset, OffsetStorage
+from metaq.client.sql_offsets import SqliteOffsets, dbapi, sqlite
 from metaq.errors import ConsumerIdInUse
 from metaq.model import Partition, TopicPartition
 
@@ -167,6 +169,46 @@ def test_a_broker_that_keeps_no_groups_joins_the_list(
             wait_until(lambda: len(found) == 8, "a group that is new is read here only")
     (warning,) = [one for one in caplog.records if "keeps no consumer groups" in one.getMessage()]
     assert (warning.levelname, "group another" in warning.getMessage()) == ("WARNING", True)
+
+
+def of_dbapi(path: Path) -> OffsetStorage:
+    storage = dbapi(lambda: sqlite3.connect(path, check_same_thread=False))
+    storage.create_table()
+    return storage
+
+
+@pytest.mark.parametrize("make", [sqlite, of_dbapi])
+def test_members_with_one_store_share_the_partitions(
+    mq: MetaQ, tmp_path: Path, make: Callable[[Path], OffsetStorage]
+) -> None:
+    """The brokers know the owners, and the store has the offsets."""
+    one: list[str] = []
+    two: list[str] = []
+    places = [TopicPartition("t", Partition(broker, index)) for broker in range(2) for index in range(2)]
+    seen: list[dict[TopicPartition, int]] = []
+    looking = make(tmp_path / "offsets")
+
+    def is_read(count: int) -> bool:
+        seen.append({where: stored.offset for where, stored in looking.load("g", places).items()})
+        return len(one) + len(two) >= count
+
+    with reading(mq.consumer("g", ["t"], offsets=make(tmp_path / "offsets"), **QUICK), one) as first:
+        send(mq, *(f"a{number}" for number in range(8)))
+        wait_until(lambda: is_read(8), "the only member has all partitions")
+        with reading(mq.consumer("g", ["t"], offsets=make(tmp_path / "offsets"), **QUICK), two) as second:
+            wait_until(lambda: (len(first.assignment), len(second.assignment)) == (2, 2), "they are shared")
+            for turn in range(5):
+                send(mq, *(f"b{turn}-{number}" for number in range(8)))
+                wait_until(lambda turn=turn: is_read(16 + 8 * turn), "all is read")
+        wait_until(lambda: len(first.assignment) == PARTITIONS, "the second one has left")
+        send(mq, *(f"c{number}" for number in range(8)))
+        wait_until(lambda: is_read(56), "all is read")
+    is_read(56)
+    assert len({*one, *two}) == len(one) + len(two) == 56
+    assert len(two) == 20
+    assert all(later[where] >= offset for former, later in pairwise(seen) for where, offset in former.items())
+    assert [seen[-1][where] for where in places] == [lag.end for lag in mq.cluster.lag("g", ["t"])]
+    assert {lag.position for lag in mq.cluster.lag("g", ["t"])} == {None}, "the brokers have no offset"
 
 
 def test_asyncio_members_share_the_partitions(mq: MetaQ) -> None:
