@@ -29,7 +29,7 @@ from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.client_questions import ClientQuestions
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
 from metaq_broker.rocketmq.groups.group_settings import Groups
-from metaq_broker.rocketmq.groups.limits import GroupLimits
+from metaq_broker.rocketmq.groups.limits import DEFAULT_LIMITS, GroupLimits
 from metaq_broker.rocketmq.groups.member_requests import MemberRequests
 from metaq_broker.rocketmq.groups.members import ClientIdentity, Members
 from metaq_broker.rocketmq.groups.offset_requests import OffsetRequests
@@ -150,7 +150,7 @@ class Front:
         self,
         root: Path,
         files: Files | None = None,
-        limits: GroupLimits | None = None,
+        limits: GroupLimits = DEFAULT_LIMITS,
         config: str = CONFIG,
         create_groups: bool = True,
         check_filter: CheckFilter = ONLY_TAGS,

@@ -20,7 +20,6 @@ from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
 from metaq_broker.rocketmq.delays.levels import DelayLevels
 from metaq_broker.rocketmq.delays.waiting_parts import MaySend, WaitingParts
-from metaq_broker.rocketmq.groups.limits import GroupLimits
 from metaq_broker.rocketmq.half_messages.half_messages import AskPolicy
 from metaq_broker.rocketmq.key_index.coverage import Partition
 from metaq_broker.rocketmq.key_index.key_index import KeyIndex
@@ -160,17 +159,3 @@ def forget_keys(files: Files, data: Path) -> None:
     folder = data / KEYS_NAME
     for name in files.listdir(folder) if files.exists(folder) else ():
         files.unlink(folder / name)
-
-
-def group_limits(config: RocketmqConfig) -> GroupLimits:
-    """Return how much may be remembered about groups."""
-    return GroupLimits(
-        groups_max=config.groups_max,
-        members_max=config.members_max,
-        groups_of_client_max=config.groups_of_client_max,
-        subscriptions_of_group_max=config.subscriptions_of_group_max,
-        expression_bytes_max=config.expression_bytes_max,
-        expressions_bytes_max=config.expressions_bytes_max,
-        queues_of_group_max=config.queues_of_group_max,
-        locks_max=config.locks_max,
-    )

@@ -43,7 +43,6 @@ from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.client_questions import ClientQuestions
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
 from metaq_broker.rocketmq.groups.group_settings import Groups
-from metaq_broker.rocketmq.groups.limits import GroupLimits
 from metaq_broker.rocketmq.groups.member_requests import MemberRequests
 from metaq_broker.rocketmq.groups.members import Members
 from metaq_broker.rocketmq.groups.offset_requests import OffsetRequests
@@ -58,7 +57,6 @@ from metaq_broker.rocketmq.nameserver.routes import RouteTable
 from metaq_broker.rocketmq.parts import (
     FrontEndParts,
     client_topics,
-    group_limits,
     lookups,
     not_listening,
     offset_of,
@@ -137,9 +135,8 @@ class BrokerServer:
         self.topics = client_topics(parts, config, state)
         numbers = PartitionNumbers(state, mark)
         self.store = MessageStore(engine, numbers, store_host.packed, config.message_bytes_max)
-        limits = group_limits(config)
-        self.groups = self._group_state(state, limits)
-        self.locks = QueueLocks(clock.monotonic, limits)
+        self.groups = self._group_state(state)
+        self.locks = QueueLocks(clock.monotonic, config)
         self.dispatcher = Dispatcher()
         access = Access(accounts, engine)
         self.dispatcher.access = access
@@ -175,10 +172,10 @@ class BrokerServer:
         self._following: asyncio.Task[None] | None = None
         self._stopped = False
 
-    def _group_state(self, state: StateTable, limits: GroupLimits) -> GroupState:
+    def _group_state(self, state: StateTable) -> GroupState:
         """Return the state of groups; unused ones are removed when there are too many."""
-        clock = self._parts.clock
-        groups = Groups(state, create_unknown=self._config.auto_create_groups, built_in=GROUPS, limits=limits)
+        clock, limits = self._parts.clock, self._config
+        groups = Groups(state, limits, create_unknown=limits.auto_create_groups, built_in=GROUPS)
         known = GroupState(groups, Members(clock.monotonic, limits), GroupOffsets(state, limits))
         UnusedGroups(groups, known.members, known.offsets, self.topics, clock.monotonic)
         return known

@@ -64,7 +64,8 @@ def key(
     sample: str | None = None,
 ) -> Any:
     """Return a field that is the row of a key."""
-    return dataclasses.field(metadata={"key": Key(name, read, doc, default, kind, shown, sample)})
+    of_field = dataclasses.MISSING if default is REQUIRED else default
+    return dataclasses.field(default=of_field, metadata={"key": Key(name, read, doc, default, kind, shown, sample)})
 
 
 def keys_of(section: type) -> tuple[Key, ...]:

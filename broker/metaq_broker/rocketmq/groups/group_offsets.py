@@ -13,6 +13,7 @@ from typing import Final
 
 from metaq_broker.log.state.state_table import OnDurable, StateTable
 from metaq_broker.rocketmq.groups.limits import (
+    DEFAULT_LIMITS,
     GroupLimitReached,
     GroupLimits,
     NameRefused,
@@ -27,9 +28,9 @@ TopicGroup = tuple[str, str]
 
 
 class GroupOffsets:
-    def __init__(self, table: StateTable, limits: GroupLimits | None = None) -> None:
+    def __init__(self, table: StateTable, limits: GroupLimits = DEFAULT_LIMITS) -> None:
         self._table = table
-        self._limits = GroupLimits() if limits is None else limits
+        self._limits = limits
         self._offsets: dict[TopicGroup, dict[int, int]] = {}
         for key, value in table.items(PREFIX):
             topic, _, rest = key.removeprefix(PREFIX).partition("/")
@@ -104,8 +105,8 @@ class GroupOffsets:
         limits = self._limits
         if "/" in topic:
             raise NameRefused(topic, "the name of a topic has no slash")
-        check_name(topic, limits.name_bytes_max)
-        check_group_size(group, limits.name_bytes_max)
+        check_name(topic)
+        check_group_size(group)
         if queues >= limits.queues_of_group_max:
             raise GroupLimitReached("queues for which a group has offsets", limits.queues_of_group_max)
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from metaq_broker.log.state.state_table import OnDurable, StateTable
-from metaq_broker.rocketmq.groups.limits import GroupLimitReached, GroupLimits, check_group, check_name
+from metaq_broker.rocketmq.groups.limits import DEFAULT_LIMITS, GroupLimitReached, GroupLimits, check_group, check_name
 
 PREFIX: Final = "group/"
 
@@ -42,7 +42,7 @@ class Groups:
     def __init__(
         self,
         table: StateTable,
-        limits: GroupLimits | None = None,
+        limits: GroupLimits = DEFAULT_LIMITS,
         *,
         create_unknown: bool = True,
         built_in: Iterable[str] = (),
@@ -53,7 +53,7 @@ class Groups:
         self.when_full: Callable[[], None] = lambda: None
         """Called when there are too many; it may ``delete`` some."""
         self._table = table
-        self._limits = GroupLimits() if limits is None else limits
+        self._limits = limits
         self._built_in = {name: GroupSettings() for name in built_in}
         self._groups = {key.removeprefix(PREFIX): _read(value) for key, value in table.items(PREFIX)}
 
@@ -82,7 +82,7 @@ class Groups:
 
     def check(self, group: str) -> None:
         """Check that a group may have this name. Raises ``NameRefused``."""
-        check_group(group, self._limits.name_bytes_max)
+        check_group(group)
 
     def put(self, group: str, settings: GroupSettings, on_durable: OnDurable | None = None) -> None:
         """Create or change a group. Raises as ``find``."""
@@ -101,7 +101,7 @@ class Groups:
         Raises:
             NameRefused: It is not a valid group name.
         """
-        check_name(group, self._limits.name_bytes_max)
+        check_name(group)
         if self._groups.pop(group, None) is not None:
             self.changes += 1
         self._table.delete(PREFIX + group, on_durable)

@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Final, Protocol
 
 from metaq.errors import MetaqError
 from metaq.formats.topic_names import GROUP_BYTES_MAX, STORED_BYTES_MAX
+from metaq_broker.operate.config.rocketmq import RocketmqConfig
+
+NAME_BYTES_MAX: Final = 255
+"""Of a client, of a group of producers, and of a topic that a group reads."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLimits:
-    """Limits, for the whole broker unless stated otherwise."""
+class GroupLimits(Protocol):
+    """Limits for the whole broker unless stated otherwise. The section ``[rocketmq]`` of the configuration has them."""
 
-    groups_max: int = 10_000
-    """Groups with settings."""
+    @property
+    def groups_max(self) -> int:
+        """Groups with settings."""
 
-    name_bytes_max: int = 255
-    """Of a client, of a group of producers, and of a topic that a group reads."""
+    @property
+    def members_max(self) -> int:
+        """A client counts once for each of its groups, of consumers and of producers."""
 
-    members_max: int = 100_000
-    """A client counts once for each of its groups, of consumers and of producers."""
+    @property
+    def groups_of_client_max(self) -> int:
+        """Of consumers, and as many of producers, on one connection."""
 
-    groups_of_client_max: int = 256
-    """Of consumers, and as many of producers, on one connection."""
+    @property
+    def subscriptions_of_group_max(self) -> int: ...
 
-    subscriptions_of_group_max: int = 1_000
+    @property
+    def expression_bytes_max(self) -> int:
+        """Limit on one subscription's expression, and on its tags together."""
 
-    expression_bytes_max: int = 16 << 10
-    """Limit on one subscription's expression, and on its tags together."""
+    @property
+    def expressions_bytes_max(self) -> int:
+        """Of all subscriptions of all groups."""
 
-    expressions_bytes_max: int = 64 << 20
-    """Of all subscriptions of all groups."""
+    @property
+    def queues_of_group_max(self) -> int:
+        """Queues for which one group has offsets or locks."""
 
-    queues_of_group_max: int = 65_536
-    """Queues for which one group has offsets or locks."""
+    @property
+    def locks_max(self) -> int: ...
 
-    locks_max: int = 200_000
+
+DEFAULT_LIMITS: Final[GroupLimits] = RocketmqConfig()
 
 
 class GroupLimitReached(MetaqError):
@@ -62,35 +73,35 @@ class NameRefused(MetaqError):
         return f"name {self.name[:80]!r} is refused: {self.reason}"
 
 
-def check_name(name: str, bytes_max: int) -> None:
+def check_name(name: str) -> None:
     """Check that a name can be stored.
 
     Raises:
-        NameRefused: It is not valid Unicode, or has more than ``bytes_max`` bytes in UTF-8.
+        NameRefused: It is not valid Unicode, or has more than ``NAME_BYTES_MAX`` bytes in UTF-8.
     """
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
         raise NameRefused(name, "it is not valid Unicode") from None
-    if size > bytes_max:
-        raise NameRefused(name, f"it takes {size} bytes in UTF-8, {bytes_max} are allowed")
+    if size > NAME_BYTES_MAX:
+        raise NameRefused(name, f"it takes {size} bytes in UTF-8, {NAME_BYTES_MAX} are allowed")
 
 
-def check_group_size(name: str, bytes_max: int) -> None:
+def check_group_size(name: str) -> None:
     """Check that the retry topic of a consumer group would be short enough. Raises as ``check_name``."""
-    check_name(name, bytes_max)
+    check_name(name)
     size = len(name.encode())
     if size > GROUP_BYTES_MAX:
         limit = f"a group of consumers has {GROUP_BYTES_MAX} at most, since its retry topic %RETRY%NAME"
         raise NameRefused(name, f"it takes {size} bytes in UTF-8; {limit} has {STORED_BYTES_MAX}")
 
 
-def check_group(name: str, bytes_max: int) -> None:
+def check_group(name: str) -> None:
     """Check that a name is valid for a consumer group.
 
     Raises:
         NameRefused: As ``check_name``, or the retry topic would not be valid.
     """
-    check_group_size(name, bytes_max)
+    check_group_size(name)
     if "/" in name or "\0" in name:
         raise NameRefused(name, "it contains a slash or a zero byte, which its retry topic cannot have")

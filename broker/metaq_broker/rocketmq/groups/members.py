@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from sys import intern
 from typing import Final
 
-from metaq_broker.rocketmq.groups.limits import GroupLimitReached, GroupLimits, check_group, check_name
+from metaq_broker.rocketmq.groups.limits import DEFAULT_LIMITS, GroupLimitReached, GroupLimits, check_group, check_name
 
 EXPIRY_S: Final = 120.0
 
@@ -105,9 +105,9 @@ OnChange = Callable[[str, tuple[Hashable, ...]], None]
 class Members:
     """The members of all groups. ``monotonic`` returns seconds of a clock that is never set."""
 
-    def __init__(self, monotonic: Callable[[], float], limits: GroupLimits | None = None) -> None:
+    def __init__(self, monotonic: Callable[[], float], limits: GroupLimits = DEFAULT_LIMITS) -> None:
         self._monotonic = monotonic
-        self._limits = GroupLimits() if limits is None else limits
+        self._limits = limits
         self._consumers: dict[str, _Consumers] = {}
         self._producers: dict[str, _Producers] = {}
         self._of_connection: dict[Hashable, tuple[Names, Names]] = {}
@@ -138,12 +138,12 @@ class Members:
             if len({*known, *named}) > limits.groups_of_client_max:
                 raise GroupLimitReached("groups of one client", limits.groups_of_client_max)
         for name in names[0]:
-            check_group(name, limits.name_bytes_max)
+            check_group(name)
         for name in names[1]:
-            check_name(name, limits.name_bytes_max)
+            check_name(name)
         if self._count + new > limits.members_max:
             raise GroupLimitReached("members of groups", limits.members_max)
-        check_name(identity.client_id, limits.name_bytes_max)
+        check_name(identity.client_id)
 
     def _check_group(self, group: ConsumerGroup) -> None:
         limits = self._limits

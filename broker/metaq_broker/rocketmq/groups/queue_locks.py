@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from metaq_broker.rocketmq.groups.limits import GroupLimits, check_name
+from metaq_broker.rocketmq.groups.limits import DEFAULT_LIMITS, GroupLimits, check_name
 
 EXPIRY_S: Final = 60.0
 
@@ -21,9 +21,9 @@ TopicQueue = tuple[str, int]
 class QueueLocks:
     """The locks of all groups. ``monotonic`` returns seconds of a clock that is never set."""
 
-    def __init__(self, monotonic: Callable[[], float], limits: GroupLimits | None = None) -> None:
+    def __init__(self, monotonic: Callable[[], float], limits: GroupLimits = DEFAULT_LIMITS) -> None:
         self._monotonic = monotonic
-        self._limits = GroupLimits() if limits is None else limits
+        self._limits = limits
         self._locks: dict[str, dict[TopicQueue, tuple[str, float]]] = {}
         self._count = 0
 
@@ -35,7 +35,7 @@ class QueueLocks:
         """
         now, taken, wanted = self._monotonic(), [], list(queues)
         for name in {group, client, *(topic for topic, _ in wanted)}:
-            check_name(name, self._limits.name_bytes_max)
+            check_name(name)
         if self._count + len(wanted) > self._limits.locks_max:
             self.expire()
         locks = self._locks.get(group, {})

@@ -10,8 +10,9 @@ from manual_loop import Steps
 from metaq_broker.log.files.errors import StateFull
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.state.state_table import StateTable
+from metaq_broker.operate.config.rocketmq import RocketmqConfig
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
-from metaq_broker.rocketmq.groups.limits import GroupLimitReached, GroupLimits, NameRefused
+from metaq_broker.rocketmq.groups.limits import GroupLimitReached, NameRefused
 from metaq_broker.testing import FaultyFiles
 from stored import QuickFiles
 
@@ -74,14 +75,14 @@ def test_forgetting(tmp_path: Path) -> None:
 
 def test_limits(tmp_path: Path) -> None:
     table = opened(tmp_path, bytes_max=1000)
-    offsets = GroupOffsets(table, GroupLimits(name_bytes_max=20, queues_of_group_max=3))
+    offsets = GroupOffsets(table, RocketmqConfig(queues_of_group_max=3))
     for queue in range(3):
         offsets.commit("T", "g", queue, 1)
     with pytest.raises(GroupLimitReached, match="queues for which a group has offsets: the broker allows 3"):
         offsets.commit("T", "g", 3, 1)
     offsets.commit("T", "g", 2, 2)
-    with pytest.raises(NameRefused, match="takes 21 bytes in UTF-8, 20 are allowed"):
-        offsets.commit("T", "g" * 21, 0, 1)
+    with pytest.raises(NameRefused, match="takes 256 bytes in UTF-8, 255 are allowed"):
+        offsets.commit("T", "g" * 256, 0, 1)
     with pytest.raises(NameRefused, match="no slash"):
         offsets.commit("T/U", "g", 0, 1)
     with pytest.raises(NameRefused, match="not valid Unicode"):

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from manual_loop import Steps
 from metaq_broker.log.state.state_table import StateTable
+from metaq_broker.operate.config.rocketmq import RocketmqConfig
 from metaq_broker.rocketmq.groups.group_settings import Groups, GroupSettings
-from metaq_broker.rocketmq.groups.limits import GroupLimitReached, GroupLimits, NameRefused
+from metaq_broker.rocketmq.groups.limits import GroupLimitReached, NameRefused
 from stored import QuickFiles
 
 
@@ -38,13 +39,13 @@ def test_where_groups_must_be_made_before(tmp_path: Path) -> None:
 
 
 def test_limits(tmp_path: Path) -> None:
-    groups = Groups(opened(tmp_path), GroupLimits(groups_max=1, name_bytes_max=5))
+    groups = Groups(opened(tmp_path), RocketmqConfig(groups_max=1))
     groups.find("g")
     with pytest.raises(GroupLimitReached, match="too many groups: the broker allows 1"):
         groups.find("h")
     groups.put("g", GroupSettings(retry_max=2))
     with pytest.raises(NameRefused):
-        groups.find("abcdef")
+        groups.find("g" * 256)
     with pytest.raises(NameRefused):
         groups.find("\ud800")
     assert list(groups.all()) == ["g"]

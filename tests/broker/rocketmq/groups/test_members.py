@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 import pytest
-from metaq_broker.rocketmq.groups.limits import GroupLimitReached, GroupLimits, NameRefused
+from metaq_broker.operate.config.rocketmq import RocketmqConfig
+from metaq_broker.rocketmq.groups.limits import DEFAULT_LIMITS, GroupLimitReached, GroupLimits, NameRefused
 from metaq_broker.rocketmq.groups.members import ClientIdentity, ConsumerGroup, GroupSubscription, Members
 
 
@@ -18,7 +19,7 @@ class Clock:
 
 
 class KnownMembers:
-    def __init__(self, limits: GroupLimits | None = None) -> None:
+    def __init__(self, limits: GroupLimits = DEFAULT_LIMITS) -> None:
         self.clock = Clock()
         self.members = Members(self.clock, limits)
         self.heard: list[tuple[str, tuple[Hashable, ...]]] = []
@@ -118,11 +119,11 @@ def test_silent_clients_are_taken_out_by_group() -> None:
 @pytest.mark.parametrize(
     ("limits", "group", "topics", "text"),
     [
-        (GroupLimits(members_max=1), "h", ["T"], "members of groups: the broker allows 1"),
-        (GroupLimits(groups_of_client_max=1), "h", ["T"], "groups of one client: the broker allows 1"),
-        (GroupLimits(subscriptions_of_group_max=1), "g", ["T", "U"], "subscriptions of a group"),
-        (GroupLimits(expression_bytes_max=10), "g", ["T" * 10], "bytes in a subscription"),
-        (GroupLimits(expressions_bytes_max=10), "g", ["T" * 10], "bytes in subscriptions"),
+        (RocketmqConfig(members_max=1), "h", ["T"], "members of groups: the broker allows 1"),
+        (RocketmqConfig(groups_of_client_max=1), "h", ["T"], "groups of one client: the broker allows 1"),
+        (RocketmqConfig(subscriptions_of_group_max=1), "g", ["T", "U"], "subscriptions of a group"),
+        (RocketmqConfig(expression_bytes_max=10), "g", ["T" * 10], "bytes in a subscription"),
+        (RocketmqConfig(expressions_bytes_max=10), "g", ["T" * 10], "bytes in subscriptions"),
     ],
 )
 def test_limits(limits: GroupLimits, group: str, topics: list[str], text: str) -> None:
@@ -135,9 +136,9 @@ def test_limits(limits: GroupLimits, group: str, topics: list[str], text: str) -
 
 
 def test_names_that_cannot_be_kept() -> None:
-    known = KnownMembers(GroupLimits(name_bytes_max=10))
-    with pytest.raises(NameRefused, match="takes 11 bytes"):
-        known.beat("a", "g" * 11, "T")
+    known = KnownMembers()
+    with pytest.raises(NameRefused, match="takes 256 bytes"):
+        known.beat("a", "g" * 256, "T")
     with pytest.raises(NameRefused, match="not valid Unicode"):
         known.beat("a", "g", "T", client_id="\ud800")
     assert known.members.count == 0
@@ -145,7 +146,7 @@ def test_names_that_cannot_be_kept() -> None:
 
 def test_what_is_remembered_is_given_back() -> None:
     """The sum of subscriptions is that of those that are there, whatever came and went."""
-    known = KnownMembers(GroupLimits(expressions_bytes_max=40))
+    known = KnownMembers(RocketmqConfig(expressions_bytes_max=40))
     for number in range(50):
         known.beat("a", "g", f"T{number}")
         known.beat("b", f"h{number}", "U" * 8)
@@ -169,7 +170,7 @@ KIBIBYTE = "x" * 1024
     ids=["expression", "kind", "tag", "empty tags", "hashes"],
 )
 def test_everything_of_a_subscription_counts(subscription: GroupSubscription) -> None:
-    known = KnownMembers(GroupLimits(expression_bytes_max=1000))
+    known = KnownMembers(RocketmqConfig(expression_bytes_max=1000))
     with pytest.raises(GroupLimitReached, match="bytes in a subscription"):
         known.members.check(ClientIdentity("a", "id"), [ConsumerGroup("g", (subscription,))], [])
 
@@ -186,7 +187,7 @@ def test_subscriptions_that_do_not_count_are_not_kept() -> None:
 
 
 def test_a_tag_counts_once_against_the_limit_of_a_subscription() -> None:
-    limits = GroupLimits(expression_bytes_max=1000)
+    limits = RocketmqConfig(expression_bytes_max=1000)
     members, client = Members(lambda: 0.0, limits), ClientIdentity("a", "id-a")
 
     def check(expression: str, *tags: str, hashes: int = 0) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from metaq_broker.rocketmq.groups.limits import GroupLimits, NameRefused
+from metaq_broker.operate.config.rocketmq import RocketmqConfig
+from metaq_broker.rocketmq.groups.limits import DEFAULT_LIMITS, GroupLimits, NameRefused
 from metaq_broker.rocketmq.groups.queue_locks import QueueLocks
 
 T0, T1 = ("T", 0), ("T", 1)
 
 
 class Locks(QueueLocks):
-    def __init__(self, limits: GroupLimits | None = None) -> None:
+    def __init__(self, limits: GroupLimits = DEFAULT_LIMITS) -> None:
         self.now = 100.0
         super().__init__(lambda: self.now, limits)
 
@@ -42,7 +43,7 @@ def test_a_lock_runs_out_unless_it_is_asked_for_again() -> None:
 
 
 def test_limits_count_only_locks_that_somebody_has() -> None:
-    locks = Locks(GroupLimits(locks_max=3, queues_of_group_max=2))
+    locks = Locks(RocketmqConfig(locks_max=3, queues_of_group_max=2))
     assert locks.lock("g", "a", [(f"T{number}", 0) for number in range(5)]) == [("T0", 0), ("T1", 0)]
     assert len(locks.lock("h", "a", [(f"T{number}", 0) for number in range(5)])) == 1
     assert locks.lock("i", "a", [T0]) == []

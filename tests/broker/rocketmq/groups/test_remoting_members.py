@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from metaq_broker.log.engine.topics import ServedTopic
+from metaq_broker.operate.config.rocketmq import RocketmqConfig
 from metaq_broker.rocketmq.groups.group_settings import GroupSettings
-from metaq_broker.rocketmq.groups.limits import GroupLimits
 from metaq_broker.rocketmq.pulls.filters import filter_checker
 from remoting_brokers import FakeSession, Front
 
@@ -239,7 +239,7 @@ def test_a_group_with_too_long_a_retry_topic_is_refused(front: Front) -> None:
 
 
 def test_too_many_members(tmp_path: Path) -> None:
-    front = Front(tmp_path, limits=GroupLimits(members_max=2, groups_max=2))
+    front = Front(tmp_path, limits=RocketmqConfig(members_max=2, groups_max=2))
     first = joined(front, "1", "g", producers=("p",))
     response = front.ask(HeartBeat(), heartbeat("2", "g"))
     assert (response.code, response.remark) == (1, "too many members of groups: the broker allows 2")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from metaq_broker.log.engine.topics import ServedTopic
+from metaq_broker.operate.config.rocketmq import RocketmqConfig
 from metaq_broker.rocketmq.groups.group_settings import GroupSettings
-from metaq_broker.rocketmq.groups.limits import GroupLimits
 from metaq_broker.rocketmq.groups.unused_groups import LOOK_S, UnusedGroups
 from remoting_brokers import FakeSession, Front
 
@@ -16,7 +16,7 @@ from metaq.protocols.remoting.headers.administration import DeleteSubscriptionGr
 from metaq.protocols.remoting.headers.clients import HeartBeat
 from metaq.protocols.remoting.headers.offsets import UpdateConsumerOffset
 
-LIMITS = GroupLimits(groups_max=100)
+LIMITS = RocketmqConfig(groups_max=100)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_an_operator_makes_space_by_deleting_groups_with_their_offsets(front: Fr
 
 
 def test_groups_that_must_be_made_by_operators_are_kept(tmp_path: Path) -> None:
-    front = bounded(Front(tmp_path, limits=GroupLimits(groups_max=2), create_groups=False))
+    front = bounded(Front(tmp_path, limits=RocketmqConfig(groups_max=2), create_groups=False))
     for name in "ab":
         front.groups.put(name, GroupSettings())
     with pytest.raises(Exception, match="too many groups: the broker allows 2"):

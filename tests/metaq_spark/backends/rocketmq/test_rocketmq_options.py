@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from metaq_broker.rocketmq.groups.limits import GroupLimits, NameRefused
+from metaq_broker.rocketmq.groups.limits import NameRefused
 from metaq_broker.rocketmq.groups.limits import check_group as check_group_of_broker
 
 from metaq.backends.rocketmq.names import check_group
@@ -130,7 +130,7 @@ def test_connector_client_and_broker_accept_the_same_groups(length: int, accepte
         check_group(group, None, GROUP_BYTES_MAX)
 
     def broker() -> None:
-        check_group_of_broker(group, GroupLimits().name_bytes_max)
+        check_group_of_broker(group)
 
     checks: list[Callable[[], None]] = [option, client, broker]
     for check in checks:
