@@ -29,13 +29,12 @@ from metaq.errors import FieldError
 from metaq.formats.topic_names import RETRY_PREFIX
 from metaq.protocols.remoting.acl import ACCESS_KEY, Credentials, is_signed_by
 from metaq.protocols.remoting.bodies.groups import CheckClientRequestBody, HeartbeatData, LockBatchRequestBody
-from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.codes import VERSION_5, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import REQUESTS
 from metaq.protocols.remoting.headers.clients import CheckClientConfig, HeartBeat, LockBatchMq, UnlockBatchMq
 from metaq.protocols.remoting.headers.fields import Request, Right, fields_of
 from metaq_broker.operate.config.configuration import BrokerConfig
-from metaq_broker.rocketmq.groups.offset_requests import VERSION_5
 from metaq_broker.rocketmq.session import Call, RemotingSession
 from metaq_broker.rocketmq.system_topics import OF_MANY_TOPICS
 from metaq_broker.serve.accounts.account_list import ANY, Account, AccountList, Permission, is_trusted_by

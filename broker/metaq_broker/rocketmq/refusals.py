@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.codes import VERSION_5, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq_broker.log.engine import outcomes
 from metaq_broker.log.engine.outcomes import Refusal
-
-INVALID_PARAMETER_FROM: Final = 413
-"""Clients of this version (5.0) and above get 29 for a wrong name or queue, older ones 1."""
 
 _NOT_AVAILABLE: Final = (
     outcomes.DiskFull,
@@ -33,8 +30,8 @@ class Refused(NamedTuple):
 
 
 def invalid_parameter(command: RemotingCommand) -> int:
-    """Return the code for a wrong parameter, by the version of the client."""
-    is_new = command.version >= INVALID_PARAMETER_FROM
+    """Return the code for a wrong name or queue, by the version of the client."""
+    is_new = command.version >= VERSION_5
     return ResponseCode.INVALID_PARAMETER if is_new else ResponseCode.SYSTEM_ERROR
 
 

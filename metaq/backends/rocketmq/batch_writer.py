@@ -42,16 +42,13 @@ from metaq.formats.topic_names import TEMPLATE_TOPIC
 from metaq.model import Address, Buffer, Partition, TopicPartition
 from metaq.net.clock import wall_clock_ms
 from metaq.net.retry import Attempts, RetryPolicy, TimeLimit
-from metaq.protocols.remoting.codes import STORED_SEND_CODES, VERSION, ResponseCode, name_of
+from metaq.protocols.remoting.codes import STORED_SEND_CODES, VERSION, VERSION_5, ResponseCode, name_of
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SendMessage, SendMessageResponse
 
 PENDING_BYTES_MAX: Final = 16 << 20
 BATCHES_MAX: Final = 64
-
-RECALLING_VERSION: Final = 413
-"""Client version that gets a recall handle, 5.0.0, as an ordinal."""
 
 NEW_TOPIC_QUEUES: Final = 4
 """Number of queues of such a topic, if its broker allows as many."""
@@ -183,7 +180,7 @@ class BatchWriter:
         handle for a timed message.
         """
         header = self._header(topic, queue_id, properties=properties, flag=flag, sys_flag=sys_flag)
-        version = RECALLING_VERSION if recallable else VERSION
+        version = VERSION_5 if recallable else VERSION  # clients of 5.x get a recall handle
         self._add(topic, queue_id, header, SendMessage.CODE, body, 1, version)
 
     def flush(self) -> list[SendReceipt]:

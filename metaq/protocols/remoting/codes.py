@@ -18,6 +18,9 @@ standard JSON.
 STANDARD_JSON_VERSION: Final = 401
 """The first version whose requests a name server answers with routes in standard JSON."""
 
+VERSION_5: Final = 413
+"""The ordinal of 5.0.0, which peers of 5.x announce, or a higher one."""
+
 LANGUAGES: Final = (
     *("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS"),
     *("RUST", "NODE_JS"),

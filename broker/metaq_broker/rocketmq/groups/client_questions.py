@@ -16,7 +16,7 @@ from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.records import Record, encode_record
 from metaq.protocols.remoting.bodies.groups import MessageQueue
 from metaq.protocols.remoting.bodies.offsets import ResetOffsets
-from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.codes import VERSION_5, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.clients import ConsumeMessageDirectly, GetConsumerRunningInfo
@@ -28,7 +28,7 @@ from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
 from metaq_broker.rocketmq.groups.group_settings import Groups
 from metaq_broker.rocketmq.groups.members import Members
-from metaq_broker.rocketmq.groups.offset_requests import VERSION_5, QueueOffsets, QueueUnreadable
+from metaq_broker.rocketmq.groups.offset_requests import QueueOffsets, QueueUnreadable
 from metaq_broker.rocketmq.session import Call, RemotingSession
 from metaq_broker.rocketmq.when_kept import answer_when_kept
 from metaq_broker.serve.accounts.account_list import Permission

@@ -30,7 +30,7 @@ from metaq.protocols.remoting.bodies.groups import (
     ProducerConnection,
     SubscriptionData,
 )
-from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.codes import VERSION_5, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.clients import (
@@ -49,7 +49,6 @@ from metaq_broker.log.engine.topics import ServedTopic, Topics
 from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.groups.group_settings import Groups
 from metaq_broker.rocketmq.groups.members import ClientIdentity, ConsumerGroup, GroupSubscription, Members
-from metaq_broker.rocketmq.groups.offset_requests import VERSION_5
 from metaq_broker.rocketmq.groups.queue_locks import QueueLocks
 from metaq_broker.rocketmq.pulls.filters import ONLY_TAGS, SQL92, TAG, CheckFilter
 from metaq_broker.rocketmq.session import Call, RemotingSession

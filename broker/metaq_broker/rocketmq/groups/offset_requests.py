@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from metaq.errors import MetaqError
 from metaq.model import INT64_MAX
-from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.codes import VERSION_5, ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.offsets import (
     GetEarliestMsgStoretime,
@@ -34,9 +34,6 @@ from metaq_broker.rocketmq.groups.group_offsets import GroupOffsets
 from metaq_broker.rocketmq.groups.group_settings import Groups
 from metaq_broker.rocketmq.session import Call
 from metaq_broker.rocketmq.when_kept import answer_when_kept
-
-VERSION_5: Final = 413
-"""Clients of this version (5.0.0) and above get the answers of 5.x."""
 
 BOUNDARIES_FROM: Final = 435
 """Clients of this version (5.1.1) and above are answered the first message at or after a time, not the nearest."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from metaq.formats.rocketmq.records import encode_record
-from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.codes import VERSION_5, ResponseCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand
 from metaq.protocols.remoting.headers.pulls import (
     COMMIT_OFFSET,
@@ -51,9 +51,6 @@ CODES: Final = (PullMessage.CODE, LITE_PULL_MESSAGE)
 
 SUSPEND_MS_MAX: Final = 120_000
 """Longest time that a pull is held."""
-
-NEW_CLIENTS_FROM: Final = 413
-"""Clients of this version (5.0) and above get two fields more."""
 
 LOOKS_MAX: Final = 4
 """Reads of a pull that was woken, of which none finds a message that is wanted."""
@@ -146,7 +143,7 @@ class Pulls:
             text = f"queueId[{asked.queue_id}] is illegal, topic:[{asked.topic}] readQueueNums:[{settings.read_queues}]"
             return Refused(invalid_parameter(command), text)
         found = self._filter(asked)
-        if isinstance(found, Picked) and asked.max_msg_nums < 0 and command.version < NEW_CLIENTS_FROM:
+        if isinstance(found, Picked) and asked.max_msg_nums < 0 and command.version < VERSION_5:
             return Refused(ResponseCode.SYSTEM_ERROR, f"maxMsgNums[{asked.max_msg_nums}] is illegal, it is below 0")
         return found
 
@@ -290,7 +287,7 @@ class _Pull:
             return command.reply(refused.code, remark=refused.remark)
         self._pulls.count(self.asked.topic, self.asked.consumer_group, found.messages, len(found.records))
         if found.records:
-            if command.version < NEW_CLIENTS_FROM and command.codec is Codec.JSON:
+            if command.version < VERSION_5 and command.codec is Codec.JSON:
                 values = found.next_offset, found.min_offset, found.max_offset
                 return _FOUND.frame(command.opaque, values, found.records)
             return self._reply(ResponseCode.SUCCESS, "FOUND", found.next_offset, found)
@@ -308,6 +305,6 @@ class _Pull:
     def _reply(self, code: int, status: str, next_offset: int, found: ReadRecords) -> RemotingCommand:
         values = str(next_offset), str(found.min_offset), str(found.max_offset)
         ext = {**_BROKER, **dict(zip(_OFFSETS, values, strict=True))}
-        if self.call.request.version >= NEW_CLIENTS_FROM:
+        if self.call.request.version >= VERSION_5:
             ext |= {"topicSysFlag": self._pulls.topic_flags(self.asked.topic), "groupSysFlag": "0"}
         return self.call.request.reply(code, ext, found.records, status)

@@ -24,7 +24,7 @@ from metaq.formats.rocketmq.properties import BYTES_MAX, parse_properties
 from metaq.formats.rocketmq.sys_flags import TRANSACTION
 from metaq.formats.stored_form import encode_head, tag_of
 from metaq.formats.topic_names import RETRY_PREFIX, rocketmq_fault
-from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.codes import VERSION_5, ResponseCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand
 from metaq.protocols.remoting.headers.sends import SEND_CODES, SendMessage
 from metaq.protocols.remoting.response_template import ResponseTemplate
@@ -42,9 +42,6 @@ from metaq_broker.rocketmq.sends.send_groups import SendGroups
 from metaq_broker.rocketmq.sends.send_headers import read_send_header
 from metaq_broker.rocketmq.session import Call
 from metaq_broker.rocketmq.system_topics import NOT_WRITTEN_BY_CLIENTS
-
-NEW_CLIENTS_FROM: Final = 413
-"""Clients of this version (5.0) and above get the transaction id in the response, and their messages the region."""
 
 SENT: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 """Fields of all responses to sends and replies."""
@@ -90,11 +87,11 @@ class Send:
             call.answer(_refusal(self, outcome))
             return
         ids, offset = ",".join(outcome.message_ids()), outcome.queue_offset
-        if command.version < NEW_CLIENTS_FROM and command.codec is Codec.JSON:
+        if command.version < VERSION_5 and command.codec is Codec.JSON:
             call.answer(_STORED.frame(command.opaque, (ids, queue, offset)))
             return
         ext = {**SENT, "msgId": ids, "queueId": str(queue), "queueOffset": str(offset)}
-        if command.version >= NEW_CLIENTS_FROM:
+        if command.version >= VERSION_5:
             ext.update(self.fields)
             if (key := parse_properties(self.properties).get("UNIQ_KEY")) is not None:
                 ext["transactionId"] = key
@@ -218,7 +215,7 @@ class Sends:
         if "WAIT\x01" in text:
             text = _WAIT.sub("", text)
         joint = "" if not text or text.endswith("\x02") else "\x02"
-        added = self._cluster if command.version < NEW_CLIENTS_FROM else self._of_new_clients
+        added = self._cluster if command.version < VERSION_5 else self._of_new_clients
         properties = f"{text}{joint}{added}".encode("utf-8", "replace")
         if len(properties) > BYTES_MAX:
             return _answer(command, self.checks.too_long)

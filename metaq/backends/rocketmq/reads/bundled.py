@@ -5,21 +5,16 @@ Transactions over many messages, queues and brokers use MetaQ's protocol; Rocket
 
 from __future__ import annotations
 
-from typing import Final
-
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.errors import ExtensionMissing, MetaqError, ProtocolError
 from metaq.model import BROKER_ID_MAX, Address
 from metaq.protocols.remoting.announcement import MetaQBroker
-from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.codes import VERSION_5, ResponseCode
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.administration import GetMetaQBroker, GetMetaQBrokerResponse
 
 __all__ = ["MetaQBroker", "NotBundled", "ask_for_metaq", "require_timers"]
-
-TIMERS_VERSION: Final = 413
-"""Version of the first release whose brokers have timers, 5.0.0, as an ordinal."""
 
 
 class NotBundled(MetaqError):
@@ -71,5 +66,5 @@ def require_timers(pool: SessionPool, broker_name: str, address: Address) -> Non
     command = to_request(GetMetaQBroker(), broker_name=broker_name)
     with pool.lease(address) as session:
         response = session.call(command, "the question which version it has")
-    if response.code != ResponseCode.SUCCESS and response.version < TIMERS_VERSION:
+    if response.code != ResponseCode.SUCCESS and response.version < VERSION_5:
         raise ExtensionMissing(address, "timers", "a message with delay or deliver_at")

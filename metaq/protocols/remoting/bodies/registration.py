@@ -26,13 +26,11 @@ from metaq.errors import FieldError
 from metaq.model import Buffer
 from metaq.protocols.remoting.bodies.json_body import JsonBody
 from metaq.protocols.remoting.bodies.json_text import VALUES_MAX, check_values, load_json
+from metaq.protocols.remoting.codes import VERSION_5
 from metaq.protocols.remoting.wire_types import I32, I64
 
 WRAPPER_ALONE_BELOW: Final = 37
 """Brokers of lower versions send only ``TopicConfigs``."""
-MAPPINGS_FROM: Final = 413
-"""Brokers of this version and above add mappings of static topics to a compressed body."""
-
 INFLATED_BYTES_MAX: Final = 64 << 20
 """Longest registration after decompression."""
 
@@ -132,7 +130,7 @@ def write_registration(registration: RegisterBrokerBody, compressed: bool, versi
     parts = [_counted(topics.data_version.to_json()), _I32.pack(len(topics.topic_config_table))]
     parts += [_counted(topic.to_text().encode("utf-8", "replace")) for topic in topics.topic_config_table.values()]
     parts.append(_counted(json.dumps(list(registration.filter_server_list), separators=(",", ":")).encode()))
-    if version >= MAPPINGS_FROM:
+    if version >= VERSION_5:  # with mappings of static topics
         mappings = topics.topic_queue_mapping_info_map or {}
         parts.append(_I32.pack(len(mappings)))
         parts += [_counted(json.dumps(each, separators=(",", ":")).encode()) for each in mappings.values()]

@@ -13,7 +13,6 @@ from metaq_broker.log.engine.maintenance import MaintenanceRefused
 from metaq_broker.log.engine.topics import ServedTopic
 from metaq_broker.rocketmq.groups.group_settings import GroupSettings
 from metaq_broker.rocketmq.groups.members import ClientIdentity, ConsumerGroup, GroupSubscription
-from metaq_broker.rocketmq.groups.offset_requests import VERSION_5
 from metaq_broker.rocketmq.system_topics import GROUPS
 from metaq_broker.testing import FaultyFiles
 from remoting_brokers import BROKER, FakeSession, Front
@@ -29,6 +28,7 @@ from metaq.protocols.remoting.bodies.offsets import (
 )
 from metaq.protocols.remoting.bodies.registration import TopicConfigBody, TopicConfigs
 from metaq.protocols.remoting.bodies.routes import KVTable, TopicList
+from metaq.protocols.remoting.codes import VERSION_5
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.administration import (
