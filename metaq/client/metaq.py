@@ -41,7 +41,7 @@ from metaq.net.transport import DEFAULT_TIMEOUTS, Timeouts
 ZOOKEEPER_SCHEME = "zk://"
 XA_FORMAT: Final = 0x4D51
 """Format id in the XA transaction ids that this client makes."""
-EXAMPLE = f"{ports.METAQ_HERE}, or zk://127.0.0.1:2181/meta"
+EXAMPLE = f"{ports.METAQ_HERE}, or zk://127.0.0.1:{ports.ZOOKEEPER}/meta"
 
 
 class MetaQ(BlockingClient):

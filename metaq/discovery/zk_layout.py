@@ -29,6 +29,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from metaq import ports
 from metaq.model import BROKER_ID_MAX, INT64_MAX, INT64_MIN, Address, Partition, TopicPartition
 
 DEFAULT_ROOT: Final = "/meta"
@@ -57,7 +58,7 @@ class ZooKeeperAddress:
 
     @classmethod
     def parse(cls, text: str) -> ZooKeeperAddress:
-        """Parse ``host:port,host:port/root``; without a root it is ``/meta``, without a port 2181.
+        """Parse ``host:port,host:port/root``; without a root it is ``/meta``, without a port ZooKeeper's is used.
 
         Raises:
             ValueError: The text has another form.
@@ -65,7 +66,8 @@ class ZooKeeperAddress:
         hosts, slash, rest = text.strip().partition("/")
         faults = [host for host in hosts.split(",") if not _is_host(host.strip())]
         if faults or (slash and not _ROOT.fullmatch(slash + rest)):
-            raise ValueError("expected host:port,host:port/root, for example zk1:2181,zk2:2181/meta")
+            example = f"zk1:{ports.ZOOKEEPER},zk2:{ports.ZOOKEEPER}/meta"
+            raise ValueError(f"expected host:port,host:port/root, for example {example}")
         return cls(",".join(host.strip() for host in hosts.split(",")), slash + rest or DEFAULT_ROOT)
 
 

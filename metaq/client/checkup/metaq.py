@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from metaq import ports
 from metaq.backends.metaq.session import Session
 from metaq.client.checkup.findings import Check, Finding, fail, ok, run_checks, warn
 from metaq.client.checkup.machines import Asked, machine_findings, own_disk_finding
@@ -166,4 +167,4 @@ def _with_port(host: str) -> Address:
     try:
         return Address.parse(host)
     except ValueError:
-        return Address.parse(f"{host}:2181")
+        return Address.parse(f"{host}:{ports.ZOOKEEPER}")

@@ -88,9 +88,9 @@ class RocketmqConfig:
     port: int = key("port", number(0, 65535), "where", ports.ROCKETMQ)
     old_clients_port: bool = key(
         "vipPort", boolean,
-        "whether clients are served two below `port`, too (10909), by which Java clients before 4.5 send and lock. If "
-        "that port cannot be had, the broker starts without it and the log says so. Brokers on one machine need ports "
-        "that are not two apart", True, kind=OUR_OWN,
+        f"whether clients are served two below `port`, too ({ports.ROCKETMQ - VIP_PORT_BELOW}), by which Java clients "
+        "before 4.5 send and lock. If that port cannot be had, the broker starts without it and the log says so. "
+        "Brokers on one machine need ports that are not two apart", True, kind=OUR_OWN,
     )
     broker_name: str = key("brokerName", _name, "what routes say", "metaq")
     cluster_name: str = key("clusterName", _name, "what routes say", "DefaultCluster")
