@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from forked import in_child
 
 from metaq.net.forks import notify_after_fork
@@ -18,6 +21,12 @@ class Counted:
         self.told += 1
         if self._again:
             notify_after_fork(self.note)
+
+
+def test_a_name_is_looked_up_without_an_import() -> None:
+    """The first look-up of a name imports this module unless it is there; a child forked meanwhile would hang."""
+    program = "import sys, metaq.net.transport; print('encodings.idna' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"True\n"
 
 
 def test_a_child_is_told_and_its_children_if_it_asks_again() -> None:
