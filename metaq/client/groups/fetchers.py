@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from math import inf
 from typing import Any, Final, Generic
@@ -21,7 +21,7 @@ from metaq.client.groups.deliveries import Delivery
 from metaq.client.groups.owned import O, OffsetJump, Owned, Q
 from metaq.client.groups.state import ConsumerState
 from metaq.discovery.base import Directory
-from metaq.errors import BrokerError, MetaqError
+from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, MetaqError
 from metaq.model import Address, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
 
@@ -34,26 +34,41 @@ Asked = Sequence[tuple[Owned[Delivery, PartitionRequest, Polled], PartitionReque
 
 
 class FetchLog:
-    """Logs problems with a broker, once while they stay the same."""
+    """Logs problems with a broker, once while they stay the same for a partition. Thread-safe."""
 
     def __init__(self, group: str, broker: int | str) -> None:
-        self._group, self._broker, self._said = group, broker, ""
+        self._group, self._broker = group, broker
+        self._lock = threading.Lock()
+        self._said: dict[TopicPartition | None, str] = {}  # None: of all partitions
 
-    def failed(self, error: Exception) -> None:
-        self._note(str(error) if isinstance(error, MetaqError) else f"not registered: {error!r}")
+    def failed(self, error: Exception, where: TopicPartition | None = None) -> None:
+        """A request failed: of partition ``where``, or of all partitions."""
+        is_lost = isinstance(error, ConnectionFailed | DeadlineExceeded)
+        reason = str(error) if isinstance(error, MetaqError) else f"not registered: {error!r}"
+        self._note(None if is_lost else where, reason)
 
-    def _note(self, reason: str) -> None:
-        if reason != self._said:
+    def answered(self, places: Iterable[TopicPartition], outcomes: Iterable[object]) -> None:
+        """The broker has answered requests of these partitions."""
+        self._forget(None)
+        for where, outcome in zip(places, outcomes, strict=True):
+            if isinstance(outcome, BrokerError):
+                self._note(where, str(outcome))
+            else:
+                self._forget(where)
+
+    def _note(self, where: TopicPartition | None, reason: str) -> None:
+        with self._lock:
+            is_known = reason in self._said.values()
+            self._said[where] = reason
+        if not is_known:
             _LOG.warning("group %s, broker %s: %s; trying again", self._group, self._broker, reason)
-            self._said = reason
 
-    def answered(self, outcomes: Sequence[object]) -> None:
-        refusals = [str(outcome) for outcome in outcomes if isinstance(outcome, BrokerError)]
-        if refusals:
-            self._note(refusals[0])
-        elif self._said:
+    def _forget(self, where: TopicPartition | None) -> None:
+        with self._lock:
+            reason = self._said.pop(where, None)
+            is_over = reason is not None and reason not in self._said.values()
+        if is_over:
             _LOG.info("group %s, broker %s answers again", self._group, self._broker)
-            self._said = ""
 
     def jumped(self, jumps: Sequence[OffsetJump]) -> None:
         """Offsets are not stored any more."""
@@ -158,7 +173,7 @@ class Fetchers(FetchThreads[PartitionRequest, Polled]):
                         check_at_s = self._clock.monotonic() + self._check_s
                     session = session or stack.enter_context(self._pool.lease(self._address(broker)))
                     answers = poll_all(session, [request for _, request in asked])
-                    log.answered(answers)
+                    log.answered([owned.where for owned, _ in asked], answers)
                     outcomes = answers
                 except (MetaqError, KeyError, ValueError) as error:
                     log.failed(error)

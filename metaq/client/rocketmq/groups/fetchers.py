@@ -87,7 +87,7 @@ class PullThreads(FetchThreads[Pull, QueueAnswer]):
                 self._directory.avoid(address)
             self._failed(log, queue, pull, outcome)
             return
-        log.answered([outcome])
+        log.answered([pull.where], [outcome])
         if is_master and isinstance(outcome, PulledRecords):
             self._silent.heard(pull.where.partition.broker_name, address)
         answer = QueueAnswer(outcome, is_master)
@@ -97,5 +97,5 @@ class PullThreads(FetchThreads[Pull, QueueAnswer]):
         if is_lasting(error):
             self._state.fail(error)
         elif not self._state.closing:
-            log.failed(error)
+            log.failed(error, pull.where)
         self._state.fetched([(queue, pull)], [None], self._clock.monotonic())
