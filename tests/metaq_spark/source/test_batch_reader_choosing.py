@@ -139,7 +139,7 @@ def test_a_read_by_a_time_for_each_partition() -> None:
     start, end = times % (T0_MS + 1), times % (T0_MS + 3 * HOUR_MS)
     assert harness.batch(startingOffsetsByTimestamp=start, **lenient) == [b"1", b"2", b"3", b"early"]
     assert harness.batch(endingOffsetsByTimestamp=end) == [b"0", b"1", b"2"]
-    with pytest.raises(OptionError, match="startingOffsetsByTimestamp: orders/1-0, orders/1-1 is missing"):
+    with pytest.raises(OptionError, match="startingOffsetsByTimestamp: no value for orders/1-0, orders/1-1; expected"):
         harness.batch(startingOffsetsByTimestamp='{"orders": {"0-0": 5}}', **lenient)
 
 

@@ -43,8 +43,8 @@ def test_a_batch_between_given_offsets(harness: Harness) -> None:
     ("offsets", "words"),
     [
         ('{"orders": {"0-0": 5}}', "offset 5 of orders/0-0 is inside a message; the message starts at 0"),
-        ('{"orders": {"0-1": 0}}', "orders/0-0 is missing"),
-        ('{"orders": {"0-0": 0, "1-7": 20}}', "orders/1-7 holds no messages"),
+        ('{"orders": {"0-1": 0}}', "no value for orders/0-0; expected one for every partition"),
+        ('{"orders": {"0-0": 0, "1-7": 20}}', "orders/1-7: no messages, or not subscribed"),
     ],
 )
 def test_offsets_given_wrongly(harness: Harness, offsets: str, words: str) -> None:

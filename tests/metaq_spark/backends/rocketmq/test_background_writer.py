@@ -15,7 +15,7 @@ from metaq.backends.rocketmq.errors import BatchNotStored
 from metaq.formats.rocketmq.batches import BatchElement, encode_batch
 from metaq.net.retry import RetryPolicy
 from metaq.protocols.remoting.codes import ResponseCode
-from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SendMessage
+from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SEND_CODES, SendMessage
 from metaq_spark.backends.rocketmq.background import BackgroundWriter
 
 SEND = SEND_BATCH_MESSAGE
@@ -106,7 +106,7 @@ def test_the_answer_to_an_empty_message_is_waited_for(harness: RocketMQHarness, 
 
 
 def test_empty_messages_that_wait_are_limited(harness: RocketMQHarness, make: Make) -> None:
-    harness.cluster.broker("broker-a").latency_s = lambda command: 0.2 if command.code == SendMessage.CODE else 0.0
+    harness.cluster.broker("broker-a").latency_s = lambda command: 0.2 if command.code in SEND_CODES else 0.0
     writer = make(bytes_max=1000)
 
     def put_all() -> None:
