@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Final
@@ -141,10 +141,8 @@ def _print(browser: Browser | RocketBrowser, printed: _Printed, options: argpars
     """Print messages up to the requested count; return whether the count was reached."""
     out, line, is_enough = sys.stdout.buffer, printed.line, False
     messages = browser.follow(printed.wait) if options.follow else browser
-    is_silent = options.follow or is_terminal(sys.stdout)  # the messages themselves show how far it is
-    progress = nullcontext() if is_silent else line.progress(lambda: printed.messages, f"of {options.topic}")
     # Closes the browser together with ``picked``, before the connections are closed.
-    with progress, closing(_picked(messages, options.attribute, options.grep)) as picked:
+    with _progress(options, printed), closing(_picked(messages, options.attribute, options.grep)) as picked:
         for message in picked:
             if options.follow:
                 line.clear()
@@ -156,6 +154,13 @@ def _print(browser: Browser | RocketBrowser, printed: _Printed, options: argpars
                 break
         out.flush()
     return is_enough
+
+
+def _progress(options: argparse.Namespace, printed: _Printed) -> AbstractContextManager[None]:
+    """Show how many messages were printed, unless the messages themselves show it or the command waits for more."""
+    if options.follow or is_terminal(sys.stdout):
+        return nullcontext()
+    return printed.line.progress(lambda: printed.messages, f"of {options.topic}")
 
 
 def _browser(
@@ -189,7 +194,8 @@ def _print_unread(consumer: GroupConsumer | RocketGroupConsumer, options: argpar
     """Print until no message is left, or the count is reached; return the exit status."""
     shown = _Printed(StatusLine())
     try:
-        return _print_shown(consumer, options, write, shown)
+        with _progress(options, shown):
+            return _print_shown(consumer, options, write, shown)
     finally:
         shown.line.clear()
 

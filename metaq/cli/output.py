@@ -24,11 +24,11 @@ def print_rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, 
             print(json.dumps(row))
         return
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
-    widths = [max(map(_width, column)) for column in zip(columns, *cells, strict=True)]
+    widths = [max(map(width_of, column)) for column in zip(columns, *cells, strict=True)]
     numeric = [all(isinstance(row.get(column), int | float | None) for row in rows) for column in columns]
     for number, line in enumerate([list(columns), *cells]):
         parts = [
-            " " * (width - _width(cell)) + cell if right else cell + " " * (width - _width(cell))
+            " " * (width - width_of(cell)) + cell if right else cell + " " * (width - width_of(cell))
             for cell, width, right in zip(line, widths, numeric, strict=True)
         ]
         text = "  ".join(parts).rstrip()
@@ -50,7 +50,7 @@ def _printable(text: str) -> str:
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
-def _width(text: str) -> int:
+def width_of(text: str) -> int:
     """Return how many columns of a terminal a text takes: two for a Chinese character, none for an accent."""
     if text.isascii():
         return len(text)
@@ -58,6 +58,16 @@ def _width(text: str) -> int:
 
     wide = sum(unicodedata.east_asian_width(one) in "WF" for one in text)
     return len(text) + wide - sum(unicodedata.combining(one) > 0 for one in text)
+
+
+def shortened(text: str, columns: int) -> str:
+    """Return the beginning of a text that fits into so many columns of a terminal."""
+    if width_of(text) <= columns:
+        return text
+    end, left = 0, columns
+    while (left := left - width_of(text[end])) >= 0:
+        end += 1
+    return text[:end]
 
 
 def time_text(ms: int | None) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -10,8 +9,8 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from metaq.cli.arguments import now_ms
-from metaq.cli.colours import CLEAR_LINE, is_terminal
-from metaq.cli.output import counted
+from metaq.cli.colours import CLEAR_LINE, columns_of, is_terminal
+from metaq.cli.output import counted, shortened
 
 FIRST_S: Final = 1.0
 """Work that takes less shows no progress."""
@@ -28,8 +27,9 @@ class StatusLine:
 
     def show(self, text: str) -> None:
         """Replace the line."""
-        with self._lock:
-            self._write(text[: shutil.get_terminal_size().columns - 1])
+        if self._is_on:
+            with self._lock:
+                self._write(shortened(text, columns_of(sys.stderr) - 1))
 
     def clear(self) -> None:
         """Remove the line. Call it before anything else is written to the terminal."""

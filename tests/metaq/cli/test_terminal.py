@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -76,6 +77,21 @@ class TestStatusLine:
         assert (first, second, output) == ("one", "two", "output\n")
         assert 0 < len(third) < 500
 
+    def test_it_fits_the_terminal_on_the_standard_error(
+        self, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whose width is counted in columns, of which a Chinese character takes two; the output may be a file."""
+        import pty
+
+        main_end, terminal_end = pty.openpty()
+        termios.tcsetwinsize(terminal_end, (24, 60))
+        monkeypatch.setattr(sys, "stdout", io.StringIO())
+        with open(terminal_end, "w", encoding="utf-8") as stream, open(main_end, "rb", buffering=0) as shown:
+            monkeypatch.setattr(sys, "stderr", stream)
+            for text, fits in (("x" * 59, 59), ("x" * 60, 59), ("订" * 29, 29), ("x" + "订" * 29, 30), ("订" * 30, 29)):
+                StatusLine().show(text)
+                assert shown.read(1000).decode() == CLEAR + text[:fits]
+
     def test_elsewhere_there_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for stream in (io.StringIO(), None):
             monkeypatch.setattr(sys, "stderr", stream)
@@ -107,6 +123,7 @@ class TestStatusLine:
         [
             ("produce sent -m x", "1 message sent to sent"),
             ("consume orders", "1 message of orders"),
+            ("consume orders --group g", "1 message of orders"),
             ("find orders --key nobody", "1 message read"),
             ("mirror {cluster} {cluster} orders --prefix copy- --checkpoint {folder}/mirror", "1 message copied"),
             ("bench put put --count 3", "3 messages sent"),

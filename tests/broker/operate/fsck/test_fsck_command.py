@@ -164,8 +164,7 @@ def test_a_damaged_journal_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFi
 # ---- progress
 
 
-def test_the_bar_grows_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
+def test_the_bar_grows_and_goes() -> None:
     terminal, clock = io.StringIO(), ManualClock()
     progress = ProgressBar(2048, terminal, clock)
     progress.begin("orders-0", 1024)
