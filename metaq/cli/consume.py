@@ -235,7 +235,13 @@ def _print_shown(
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Defer Ctrl-C until the end of the block; a second one interrupts at once. In the main thread only."""
+    """Defer Ctrl-C until the end of the block; a second one interrupts at once. In the main thread only.
+
+    Where the signal is ignored, as by a shell's background job, it stays so.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        yield
+        return
     pressed = False
 
     def note(number: int, frame: FrameType | None) -> None:

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from metaq.cli.arguments import now_ms, topic_name
+from metaq.cli.colours import is_terminal
 from metaq.cli.command import argument, command
 from metaq.cli.output import note, print_rows, time_text
 from metaq.cli.streams import complain
@@ -117,7 +118,7 @@ def _print_round(options: argparse.Namespace, rows: Sequence[Row], columns: Sequ
         for row in rows:
             print(json.dumps({"time": time, **row}))
     else:
-        print(f"{_CLEAR if sys.stdout.isatty() else ''}{time}")
+        print(f"{_CLEAR if is_terminal(sys.stdout) else ''}{time}")
         print_rows(rows, columns, as_json=False)
         print()
     sys.stdout.flush()

@@ -7,6 +7,7 @@ import datetime
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from metaq.cli.colours import BOLD, fresh_line, painted
@@ -102,9 +103,10 @@ def json_value(data: bytes) -> dict[str, str]:
 
 
 def note(text: str) -> None:
-    """Print a line for the user that is not part of the output."""
+    """Print a line for the user that is not part of the output, if there is somewhere to print it."""
     if sys.stderr is not None:
-        print(fresh_line(sys.stderr) + text, file=sys.stderr)
+        with suppress(OSError):
+            print(fresh_line(sys.stderr) + text, file=sys.stderr)
 
 
 def counted(count: int, noun: str = "message") -> str:

@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Final
 
+from metaq.cli.colours import is_terminal
 from metaq.errors import MetaqError
 from metaq_spark.checkpoint.command import add_brokers, raw_options
 from metaq_spark.diagnosis.diagnosis import DEADLINE_S, RESTING, SAMPLE_S, Watch
@@ -75,7 +76,7 @@ def _watch(watch: Watch, arguments: argparse.Namespace) -> int:
                 sys.stderr.write(f"metaq-spark: {error}\n")
                 code = 1
             else:
-                if not arguments.json and sys.stdout.isatty():
+                if not arguments.json and is_terminal(sys.stdout):
                     sys.stdout.write("\x1b[H\x1b[J")
                 _print(found, arguments)
                 code = found.exit_code

@@ -178,7 +178,9 @@ def test_a_terminal_is_drawn_again(
     assert (status, len(blocks), "\x1b" in out) == (130, 2, False)
     assert blocks[1].splitlines()[1:] == blocks[0].splitlines()[1:]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert command(*watch)[1].count("\x1b[H\x1b[2J") == 2
+    for name, cleared in (("xterm", 2), ("dumb", 0)):
+        monkeypatch.setenv("TERM", name)
+        assert command(*watch)[1].count("\x1b[H\x1b[2J") == cleared
     assert "expected seconds, 0.1 to 86400" in _refused(command, "lag", "billing", "--watch", "0")
 
 

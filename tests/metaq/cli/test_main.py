@@ -249,6 +249,18 @@ def test_ctrl_c_waits_for_what_must_not_be_interrupted() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
+def test_ctrl_c_that_is_ignored_stays_ignored() -> None:
+    """A shell starts its background jobs so."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with uninterrupted():
+            for _ in range(2):
+                signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.process
 @pytest.mark.slow
 class TestWithBroker:

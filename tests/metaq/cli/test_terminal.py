@@ -201,6 +201,17 @@ def test_metaq_spark_lists_its_commands_without_sparks_packages() -> None:
 
 
 @pytest.mark.process
+def test_a_note_that_nobody_reads_changes_no_status(cluster: str, tmp_path: Path) -> None:
+    """All is sent, and the reader of the standard error is gone."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [*COMMAND, "-c", cluster, "produce", "notes", "-m", "one tea"]
+    environment = {**os.environ, "METAQ_CONFIG": str(tmp_path / "config.ini")}
+    assert subprocess.run(command, stderr=writer, env=environment, check=False).returncode == 0
+    os.close(writer)
+
+
+@pytest.mark.process
 def test_follow_shows_that_it_waits_and_ctrl_c_ends_it(cluster: str, tmp_path: Path) -> None:
     """In a real terminal: the messages, the line, and nothing of it when the command has ended."""
     import pty

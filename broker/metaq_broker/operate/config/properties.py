@@ -79,4 +79,6 @@ def _unescape(text: str) -> str:
             raise ValueError(f"'{text[:80]}': \\u must be followed by four hex digits")
         return chr(int(escaped[1:], 16)) if len(escaped) == 5 else _SHORT.get(escaped, escaped)
 
-    return _ESCAPE.sub(replacement, text)
+    units = _ESCAPE.sub(replacement, text)
+    # Two escapes may be the halves of one character: Java's are of 16 bits.
+    return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

@@ -25,6 +25,7 @@ from metaq_broker.operate.config.properties import changed_properties, read_prop
         ("a=1\\\n  # no comment\n# b=2\\\nc=3\r!d\r\ne", {"a": "1# no comment", "c": "3", "e": ""}),
         ("a=x\\\n\nb=1\\", {"a": "x", "b": "1"}),
         ("=1\n", {"": "1"}),
+        ("a=\\uD83D\\uDE00 \\ud83dx\\uDE00\nb\\uD83D\\uDE00=1\n", {"a": "😀 \ud83dx\ude00", "b😀": "1"}),
         ("a=\\q\\\"\\u4E2D\\r\\f\n", {"a": "q\"中\r\f"}),
     ],
 )
