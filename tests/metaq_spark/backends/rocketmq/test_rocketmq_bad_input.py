@@ -242,7 +242,8 @@ def test_what_is_not_there(harness: RocketMQHarness) -> None:
     missing = "topic 'orders' has no queue broker-a:9; there is broker-a:0, broker-a:1, broker-b:0, broker-b:1"
     with pytest.raises(OptionError, match=missing):
         harness.batch(assign='{"orders": ["broker-a:0", "broker-a:9"]}')
-    with pytest.raises(OptionError, match="no value for orders/broker-a:1, orders/broker-b:0, orders/broker-b:1; expected one for every"):
+    missing = "no value for orders/broker-a:1, orders/broker-b:0, orders/broker-b:1; expected one for every"
+    with pytest.raises(OptionError, match=missing):
         harness.batch(startingOffsets='{"orders": {"broker-a:0": 0}}')
 
 
