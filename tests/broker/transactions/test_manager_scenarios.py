@@ -376,12 +376,3 @@ def test_a_commit_that_a_partition_refuses_is_finished_by_a_restart(harness: Har
     assert harness.report.completed == 1
     assert harness.bodies() == [b"m"]
     assert "code=-4" in harness.commit(X1, False)
-
-
-def test_end_has_no_effect(harness: Harness) -> None:
-    harness.begin(L1)
-    harness.put(L1, b"m")
-    harness.tx.end(L1)
-    assert harness.put(L1, b"n") == "200"
-    assert harness.commit(L1) == "200"
-    assert harness.bodies() == [b"m", b"n"]

@@ -17,7 +17,8 @@ A repeated batch with other rows than in the decision fails after these steps: a
 these rows are not the ones in the topics.
 
 Any client may repeat any step after any failure, so ``finish`` restarts from the first step until all steps succeed.
-Branches of an undecided batch are rolled back only by the driver that was refused it: another one may only be slow.
+Branches of an undecided batch are rolled back only by their own driver, if the batch is refused to it: for others, that
+driver may only be slow.
 
 The deciding broker is the one that has decided last for this query, so that a broker added to the option ``brokers``
 cannot decide old batches again; without an earlier decision, it is the one with the lowest broker id.
