@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from metaq_broker.log.engine.outcomes import PartitionClosed, Refusal, StorageFailed
-from metaq_broker.rocketmq.messages.message_store import Send, StoredBatch
+from metaq_broker.rocketmq.messages.message_store import StoredBatch, WaitingFrames
 from metaq_broker.rocketmq.sends.send_groups import GROUP_BYTES_MAX, SendGroups
 from waiting import in_loop
 
@@ -22,7 +22,7 @@ class FakeStore:
         self.blocks: list[tuple[str, int, list[bytes]]] = []
         self.refusal = refusal
 
-    def append_frames(self, topic: str, queue: int, sends: Sequence[Send]) -> None:
+    def append_frames(self, topic: str, queue: int, sends: Sequence[WaitingFrames]) -> None:
         frames = [frame for block, _ in sends for frame in block.split()]
         if b"raise" in frames:
             raise OSError("broken")
