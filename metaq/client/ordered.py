@@ -32,14 +32,13 @@ from metaq.errors import BrokerError, MetaqError, SendFailed, StoreFailed, Topic
 from metaq.model import Message, Partition, TopicPartition
 from metaq.net.clock import lock_wait_s
 from metaq.net.forks import forked_text, notify_after_fork
+from metaq.statuses import FORBIDDEN
 
 REPLAY_MESSAGES: Final = 500
 """Spooled messages that are sent at a time."""
 
 SEND_TIMEOUT_S: Final = 3.0
 """The same as in MetaQ's Java client."""
-
-_CLOSED_PARTITION: Final = 403
 
 _NOT_WRITABLE: Final = "no broker that can be reached takes messages for it from this client"
 
@@ -214,7 +213,8 @@ class OrderedProducer(ClosedByBlock):
         try:
             sent = send(where, messages)
         except SendFailed as error:
-            refused = isinstance(error.__cause__, BrokerError) and error.__cause__.code != _CLOSED_PARTITION
+            cause = error.__cause__
+            refused = isinstance(cause, BrokerError) and cause.code != FORBIDDEN  # a partition may be closed for a time
             front = [one for one in takewhile(bool, error.sent) if isinstance(one, Sent)]
             if refused and not error.retryable and not front:
                 raise

@@ -13,13 +13,14 @@ from typing import Final
 from metaq.backends.metaq.boundaries import finds_boundaries, first_at_time, frame_boundary
 from metaq.backends.metaq.fetch import Run, fetch
 from metaq.backends.metaq.pool import SessionPool
-from metaq.backends.metaq.positions import NO_STORE, lookup, offset_of_message, ordinal_at
+from metaq.backends.metaq.positions import lookup, offset_of_message, ordinal_at
 from metaq.backends.metaq.range_reader import read_range
 from metaq.backends.metaq.session import Session
 from metaq.client.records import Received
 from metaq.errors import BrokerError, ExtensionMissing, OffsetMoved
 from metaq.formats.frames import PassedFrames, search, walk, whole_tail
 from metaq.model import INT64_MAX, Address, OffsetRange, Partition, TopicPartition
+from metaq.statuses import NOT_FOUND
 
 FETCH_BYTES: Final = 64 << 10
 """Bytes of a request that looks at some messages."""
@@ -60,7 +61,7 @@ class TopicReader:
             try:
                 return lookup(session, self.topic, partition.index, near, "segment")
             except BrokerError as error:
-                if error.code != NO_STORE:
+                if error.code != NOT_FOUND:
                     raise
                 return 0
 

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Final
 
 PLAIN_BYTES_MAX: Final = 16 << 20
+"""More than in ``metaq.compiled.lazy_loop``: that loads a loop in the background, while here the task waits."""
 
 FIRST_BYTES: Final = 2 << 20
 """Approximate bytes that Spark reads of a task of which it needs only the first rows."""

@@ -27,6 +27,7 @@ from metaq.model import Buffer, TransactionId
 from metaq.net.retry import DEFAULT_POLICY, Attempts, RetryPolicy
 from metaq.protocols.text.commands import Put, PutBatch, Result
 from metaq.protocols.text.extensions import EXT_PUT_BATCH
+from metaq.statuses import OK
 
 PENDING_BYTES_MAX: Final = 16 << 20
 PENDING_BLOCKS_MAX: Final = 16
@@ -171,7 +172,7 @@ class BatchWriter:
             for unit in islice(self._pending, 1, None):
                 if unit.opaque is not None:
                     reply, unit.opaque = self._session.wait(unit.opaque), None
-                    if isinstance(reply, Result) and reply.code == 200:
+                    if isinstance(reply, Result) and reply.code == OK:
                         return True
         return False
 

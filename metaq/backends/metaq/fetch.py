@@ -10,6 +10,7 @@ from typing import Final
 
 from metaq.backends.metaq.session import Session
 from metaq.protocols.text.commands import Get, Reply, Value
+from metaq.statuses import MOVED, NOT_FOUND
 
 GROUP: Final = "metaq-spark"
 """Consumer group of this client's requests. A broker uses it for statistics and for filters configured for the name."""
@@ -64,9 +65,9 @@ def read_outcome(session: Session, command: Get, reply: Reply) -> Run | AtEnd | 
         if len(reply.data) > command.max_bytes:
             raise session.protocol_error(f"{len(reply.data)} bytes in reply to a get of {command.max_bytes}")
         return Run(command.offset, reply.data) if reply.data else AtEnd(command.offset, "an empty value")
-    if reply.code == 404:
+    if reply.code == NOT_FOUND:
         return AtEnd(command.offset, reply.text)
-    if reply.code == 301:
+    if reply.code == MOVED:
         return Moved(_offset_in(session, reply.text))
     session.text_of(reply, command)
     raise session.protocol_error("a get was answered with 200 and a text")

@@ -18,6 +18,7 @@ from metaq.formats.frames import HEADER_BYTES, Frame, frame_bytes, walk
 from metaq.formats.message_types import Selection, decode_filtered, encode_types, select
 from metaq.protocols.text.commands import Get, GetFiltered, Result, Value
 from metaq.protocols.text.extensions import EXT_FILTER
+from metaq.statuses import MOVED, NOT_FOUND
 
 SCAN_BYTES: Final = 1 << 20
 """Default number of bytes of the log that one request scans."""
@@ -84,7 +85,7 @@ def messages_of_types(
 
 
 def _refusal(session: Session, command: GetFiltered, reply: Result) -> AtEnd | Moved:
-    if reply.code not in (301, 404):
+    if reply.code not in (MOVED, NOT_FOUND):
         session.text_of(reply, command)
     outcome = read_outcome(session, Get(*command[:5], opaque=0), reply)
     assert not isinstance(outcome, Run)  # a 200 is never an error

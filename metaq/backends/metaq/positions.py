@@ -18,11 +18,10 @@ from metaq.errors import BrokerError, ExtensionMissing
 from metaq.model import INT64_MAX, OffsetRange, PartitionState, TopicPartition
 from metaq.protocols.text.commands import GetOffset, OffsetMode
 from metaq.protocols.text.extensions import EXT_INCARNATION, EXT_ORDINAL
+from metaq.statuses import NOT_FOUND
 
 _INCARNATION: Final = re.compile(r"[0-9a-f]{32}")
 _NONE_YET: Final = "-"
-NO_STORE: Final = 404
-"""Code of an answer about a partition without a message."""
 
 
 def ordinal_at(session: Session, topic: str, partition_index: int, offset: int) -> int:
@@ -107,7 +106,7 @@ def states_of(session: Session, partitions: Iterable[TopicPartition]) -> dict[To
         try:
             start, end, *incarnations = [session.text_of(reply, command) for reply, command in answers]
         except BrokerError as error:
-            if error.code != NO_STORE:
+            if error.code != NOT_FOUND:  # it has no messages yet
                 raise
             continue
         found[where] = PartitionState(

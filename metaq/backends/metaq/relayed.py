@@ -6,12 +6,10 @@ Source: docs/protocol.md (put, get, offset, stats).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from metaq.backends.metaq.session import Session
 from metaq.protocols.text.commands import Command, Get, GetOffset, Put, Stats, Value
-
-SUCCESS: Final = 200
+from metaq.statuses import OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,5 +48,5 @@ def relay_stats(session: Session, item: str) -> Relayed:
 def _pass_on(session: Session, command: Command) -> Relayed:
     reply = session.call(command)
     if isinstance(reply, Value):
-        return Relayed(SUCCESS, bytes(reply.data))
+        return Relayed(OK, bytes(reply.data))
     return Relayed(reply.code, reply.text.encode("utf-8", "surrogateescape"))

@@ -48,7 +48,7 @@ from metaq.protocols.text.decode import NEED_DATA, ReplyDecoder
 from metaq.protocols.text.encode import encode, encode_put_batch_line
 from metaq.protocols.text.extensions import extensions_of
 from metaq.protocols.text.pair import pair_of
-from metaq.statuses import FORBIDDEN, NOT_MASTER
+from metaq.statuses import FORBIDDEN, NOT_MASTER, OK
 
 OUTSTANDING_MAX: Final = 256
 """Limit on requests of one session that were posted and not yet waited for."""
@@ -121,7 +121,7 @@ class Session(RequestSession[Command, Reply | Filled]):
         """
         if not isinstance(reply, Result):
             raise self.protocol_error(f"message bytes were received as the reply to {describe(command)}")
-        if reply.code != 200:
+        if reply.code != OK:
             raise BrokerError(self.address, describe(command), reply.code, reply.text)
         return reply.text
 

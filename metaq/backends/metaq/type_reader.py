@@ -21,6 +21,7 @@ from metaq.model import OffsetRange
 from metaq.net.retry import DEFAULT_POLICY, Attempts, RetryPolicy
 from metaq.protocols.text.commands import GetFiltered, Reply, Value
 from metaq.protocols.text.extensions import EXT_FILTER
+from metaq.statuses import MOVED, NOT_FOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class _TypeReader:
                 assert self._asked is not None
                 reply = self._session.wait(self._asked)
                 self._asked = None
-                if not isinstance(reply, Value) and reply.code not in (301, 404):
+                if not isinstance(reply, Value) and reply.code not in (MOVED, NOT_FOUND):
                     self._session.text_of(reply, self._question())
             except MetaqError as error:
                 self._abandon()
@@ -99,11 +100,11 @@ class _TypeReader:
     def _read(self, reply: Reply) -> AddressedFrames:
         if isinstance(reply, Value):
             return self._parsed(reply.data)
-        if reply.code == 301:
+        if reply.code == MOVED:
             if not reply.text.isdecimal():
                 raise self._session.protocol_error(f"moved (301) to {reply.text[:40]!r}, which is not an offset")
             raise OffsetMoved(self._where, self._offset, int(reply.text))
-        if reply.code == 404:
+        if reply.code == NOT_FOUND:
             raise DataMissing(self._where, self._offset, self._end, reply.text)
         raise self._session.protocol_error("a filtered get was answered with 200 and a text")
 

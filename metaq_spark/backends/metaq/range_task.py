@@ -27,6 +27,7 @@ from metaq.errors import BrokerError, CorruptFrame, DataMissing, ExtensionMissin
 from metaq.model import Message, OffsetRange, TopicPartition
 from metaq.net.retry import ONCE, persist_over
 from metaq.protocols.text.extensions import EXT_FILTER
+from metaq.statuses import BAD_REQUEST, FAILED, NOT_FOUND
 from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.backends.metaq.options import SourceOptions
 from metaq_spark.backends.metaq.resync import next_frame, read_slice
@@ -45,8 +46,7 @@ from metaq_spark.source.losses import (
 
 T = TypeVar("T")
 
-_NOT_THERE: Final = 404
-_DAMAGED_OR_NO_FRAME: Final = (400, 500)
+_DAMAGED_OR_NO_FRAME: Final = (BAD_REQUEST, FAILED)
 """Refusals of ``fget`` that reading the plain bytes explains: no message begins there, or it is damaged."""
 
 
@@ -141,7 +141,7 @@ class RangeTask:
         try:
             reported = self._ask(lambda: reported_incarnation(self._session, *self._topic_and_index))
         except BrokerError as refusal:
-            if refusal.code != _NOT_THERE:
+            if refusal.code != NOT_FOUND:
                 raise
             return True  # there is nothing to read: the first get reports the reason
         if reported is None or reported == self._incarnation:

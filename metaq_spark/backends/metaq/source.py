@@ -26,6 +26,7 @@ from metaq.errors import BrokerError, DataMissing, MetaqError, TopicNotFound
 from metaq.formats.message_types import is_message_type
 from metaq.model import OffsetRange, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK, Clock
+from metaq.statuses import NOT_FOUND
 from metaq_spark.backends.metaq.cluster import Cluster
 from metaq_spark.backends.metaq.group_offsets import required_groups
 from metaq_spark.backends.metaq.options import NOTATION, SourceOptions
@@ -120,7 +121,7 @@ class MetaQSource:
         report_unopened(self.options, available, self.cluster, streaming=streaming)
 
     def is_data_loss(self, error: MetaqError) -> bool:
-        return isinstance(error, DataMissing) or (isinstance(error, BrokerError) and error.code == 404)
+        return isinstance(error, DataMissing) or (isinstance(error, BrokerError) and error.code == NOT_FOUND)
 
     def part(self, where: TopicPartition, offsets: OffsetRange, incarnation: str | None) -> RangePartition:
         return RangePartition(where, self.cluster.address_of(where), offsets, incarnation)

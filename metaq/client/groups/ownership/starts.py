@@ -15,6 +15,7 @@ from metaq.discovery.base import Directory
 from metaq.discovery.zk_layout import GroupOffset
 from metaq.errors import BrokerError, ExtensionMissing
 from metaq.model import INT64_MAX, Partition, TopicPartition
+from metaq.statuses import NOT_FOUND
 
 Start = Literal["earliest", "latest"] | int | datetime | Mapping[Partition, int] | Mapping[TopicPartition, int]
 """The first message, the current end, the first message at or after a time (ms since 1970, or a datetime), or an offset
@@ -100,7 +101,7 @@ class StartResolver:
                             raise ValueError(f"{where}: no message begins at offset {asked}; one begins at {found}")
                         return GroupOffset(asked)
             except BrokerError as error:
-                if error.code == 404:  # the partition has no messages yet
+                if error.code == NOT_FOUND:  # the partition has no messages yet
                     return GroupOffset(0)
                 raise
 

@@ -41,6 +41,7 @@ from metaq.errors import MetaqError, TransactionError
 from metaq.model import Xid
 from metaq.net.retry import persist
 from metaq.protocols.text.commands import TransactionCommand, TransactionType
+from metaq.statuses import CONFLICT
 from metaq_spark.backends.metaq.cluster import RetryingSessions
 from metaq_spark.backends.metaq.exactly_once.contents import Contents
 from metaq_spark.backends.metaq.exactly_once.history import NO_GAPS, GapRule, Known, newest_batch
@@ -61,7 +62,6 @@ UNKNOWN: Final = -4
 COMMITTED_BY_HAND: Final = 7
 ENDED_BY_HAND: Final = (6, 8)
 HEURISTIC_CODES: Final = (COMMITTED_BY_HAND, *ENDED_BY_HAND)
-TOO_LATE: Final = 409
 EMPTY_CONTENTS: Final = "{}"
 """Contents without a description; the empty text means a decision of an older version."""
 
@@ -220,7 +220,7 @@ class Conversation:
         try:
             return self._brokers[number].decide_contents(batch.query, batch.batch_id, branches, own, said)
         except TransactionError as error:
-            if error.code == TOO_LATE:
+            if error.code == CONFLICT:
                 raise BatchSuperseded(str(batch), error.text) from error
             if error.xa_code == UNKNOWN:
                 raise _nothing_decided(batch, number, error.text) from error
