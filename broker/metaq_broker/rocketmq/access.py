@@ -190,6 +190,10 @@ class Access:
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
         return None
 
+    @property
+    def depends_on_topics(self) -> bool:
+        return self._known is not None or self._engine.config.has_allow_lists
+
     def refusal_for(self, call: Call, topic: str, needed: Permission) -> RemotingCommand | None:
         """Return the refusal of a request that has found a message of ``topic``, ``None`` if it is allowed."""
         known = self._known

@@ -326,6 +326,11 @@ class Call:
         """Return the refusal of a request that has found a message of ``topic``; ``None`` without one."""
         return None if self.access is None else self.access.refusal_for(self, topic, needed)
 
+    @property
+    def depends_on_topic(self) -> bool:
+        """Whether the topic of a message that the request names decides on whether it is allowed."""
+        return self.access is not None and self.access.depends_on_topics
+
     def leave_unanswered(self) -> None:
         """Send no response, also later."""
         if self._close():
@@ -342,6 +347,10 @@ class Call:
 
 class RequestAccess(Protocol):
     """Access control. Both methods return the refusal of a request, ``None`` if it is allowed."""
+
+    @property
+    def depends_on_topics(self) -> bool:
+        """Whether some topics are not for everybody."""
 
     def check(self, call: Call) -> RemotingCommand | None:
         """Check a request before it is executed."""

@@ -28,7 +28,7 @@ from metaq.protocols.remoting.headers.transactions import (
     EndTransaction,
 )
 from metaq_broker.clock import Clock
-from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal
+from metaq_broker.log.engine.outcomes import BlockInvalid, NothingAt, Refusal
 from metaq_broker.rocketmq.delays.delays import DUE_MS, DelayedDelivery, Moment
 from metaq_broker.rocketmq.delays.waiting_messages import (
     REAL_QUEUE,
@@ -171,11 +171,7 @@ class Transactions:
             allowed = f"{UNKNOWN} (not known), {COMMIT} (commit) and {ROLLBACK} (rollback)"
             remark = f"commitOrRollback field wrong: {asked.commit_or_rollback}; expected {allowed}"
             return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
-        found = self._store.find(asked.commit_log_offset)
-        if (
-            not isinstance(found, Refusal)
-            and (refused := call.refusal_for(own_topic(found), Permission.PUB)) is not None
-        ):
+        if (refused := self._refusal(call, asked.commit_log_offset)) is not None:
             fields = {"peer": call.session.client.peer, "group": asked.producer_group, "reason": refused.remark}
             _LOG.warning("a transaction was not ended", extra={"fields": fields})
             return refused
@@ -196,6 +192,16 @@ class Transactions:
             done,
         )
         return None
+
+    def _refusal(self, call: Call, physical_offset: int) -> RemotingCommand | None:
+        """Return the refusal of a request to end the transaction of a half message; ``None`` without one."""
+        found = self._store.find(physical_offset)
+        if not isinstance(found, Refusal):
+            return call.refusal_for(own_topic(found), Permission.PUB)
+        if not call.depends_on_topic:
+            return None
+        sentence = _sentence(OriginWrong(physical_offset) if isinstance(found, NothingAt) else found)
+        return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=sentence)
 
 
 class HalfTopics:

@@ -5,19 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal
+from metaq_broker.log.engine.outcomes import BlockInvalid, NothingAt, Refusal, StorageFailed
+from metaq_broker.rocketmq.access import Access
 from metaq_broker.rocketmq.delays.delays import TIMER_MAX_MS, DelayInvalid
 from metaq_broker.rocketmq.half_messages.half_messages import AskPolicy
 from metaq_broker.rocketmq.half_messages.transactions import TooManyHalfMessages
 from metaq_broker.rocketmq.messages.message_store import StoredBatch
 from metaq_broker.rocketmq.system_topics import GIVEN_UP_TOPIC, HALF_TOPIC, NOTE_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from remoting_brokers import WaitingBroker, play
+from metaq_broker.serve.accounts.account_list import parse_accounts
+from remoting_brokers import KnownAccounts, WaitingBroker, play
 from remoting_headers import send_header
 from waiting import until
 
 from metaq.formats.rocketmq.message_ids import OffsetMessageId
 from metaq.formats.rocketmq.records import read_record
 from metaq.formats.rocketmq.sys_flags import PREPARED
+from metaq.protocols.remoting.acl import Credentials, sign
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.transactions import (
@@ -89,6 +92,28 @@ def test_other_groups_and_wrong_offsets(tmp_path: Path, changes: dict[str, objec
         assert remark in (response.remark or "")
         assert broker.bodies() == []
         assert (await broker.ask(end(half, COMMIT))).code == 0
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("found", [StorageFailed("a frame is damaged"), NothingAt(0)])
+@pytest.mark.parametrize("how", [COMMIT, ROLLBACK])
+def test_with_accounts_only_a_message_that_can_be_read_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: int, found: Refusal
+) -> None:
+    account = Credentials("producer", "12345678")
+    text = f"accounts:\n- accessKey: {account.access_key}\n  secretKey: '{account.secret_key}'\n  topicPerms: [t=PUB]\n"
+    accounts = parse_accounts(text)
+
+    async def scenario(broker: WaitingBroker) -> None:
+        half = await broker.stored(b"order", HALF)
+        broker.dispatcher.access = Access(KnownAccounts(accounts), broker.engine)
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.store, "find", lambda physical_offset: found)
+            refused = await broker.ask(sign(end(half, how), account))
+            assert (refused.code, broker.records(NOTE_TOPIC)) == (1, [])
+            broker.dispatcher.access = Access(None, broker.engine)
+            assert (await broker.ask(end(half, how))).code == 0, "without accounts nobody has to be let in"
 
     play(tmp_path, scenario)
 
