@@ -486,7 +486,7 @@ class TransactionManager:
 
         Raises:
             JournalDamaged, JournalIncomplete, JournalFailed: The broker must not start.
-            JavaJournalDamaged, BranchNotTakenOver: The broker must not start, because of a Java broker's journal.
+            JavaJournalDamaged, BranchesNotTakenOver: The broker must not start, because of a Java broker's journal.
             StoreLocked: Another broker uses the folder.
             OSError: A file cannot be read or written.
         """

@@ -11,8 +11,8 @@ Source: docs/migration.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Mapping
+from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
@@ -35,18 +35,29 @@ FOLDER_NAME: Final = "java-journal"
 """The folder to which Java's files are moved; ``-2`` and so on is appended if it exists already."""
 
 
-class BranchNotTakenOver(MetaqError):
-    """A branch that a Java broker has prepared has messages for a partition that does not exist here."""
+NAMED_MAX: Final = 10
+"""Limit on the branches that an error names."""
 
-    def __init__(self, key: Xid, message: JavaMessage, prepared: int) -> None:
-        self.key, self.message, self.prepared = key, message, prepared
-        super().__init__(key, message, prepared)
+
+class BranchesNotTakenOver(MetaqError):
+    """Of ``prepared`` branches that a Java broker has prepared, these have messages for partitions that do not exist
+    here; one missing partition of each is given.
+    """
+
+    def __init__(self, missing: Mapping[Xid, tuple[str, int]], prepared: int) -> None:
+        self.missing, self.prepared = missing, prepared
+        super().__init__(missing, prepared)
 
     def __str__(self) -> str:
-        topic, partition = self.message.partition_key
+        named = [
+            f"{key} (partition {partition} of topic {topic})"
+            for key, (topic, partition) in islice(self.missing.items(), NAMED_MAX)
+        ]
+        if (more := len(self.missing) - len(named)) > 0:
+            named.append(f"{more} more")
         return (
-            f"branch {self.key}, one of {self.prepared} that a Java broker has prepared, has messages for partition "
-            f"{partition} of topic {topic}, which server.ini does not have; add it"
+            f"{len(self.missing)} of {self.prepared} branches that a Java broker has prepared have messages for "
+            f"partitions that server.ini does not have; add them: {', '.join(named)}"
         )
 
 
@@ -62,7 +73,7 @@ def take_over(
     """Take over the transactions of a Java broker in ``directory``, if any (blocking). ``begin`` creates a transaction.
 
     Raises:
-        JavaJournalDamaged, BranchNotTakenOver: The broker must not start.
+        JavaJournalDamaged, BranchesNotTakenOver: The broker must not start.
         TransactionRefused, JournalFailed: The journal does not accept the branches.
         OSError: A file cannot be read or written.
     """
@@ -84,6 +95,7 @@ def take_over(
 
 
 def _check(found: JavaJournal, store: TransactionStore) -> None:
+    missing: dict[Xid, tuple[str, int]] = {}
     for key, messages in found.prepared.items():
         for message in messages:
             try:
@@ -91,7 +103,9 @@ def _check(found: JavaJournal, store: TransactionStore) -> None:
             except TransactionRefused as refused:
                 if not isinstance(refused.refusal, TopicUnknown | PartitionUnknown):
                     raise
-                raise BranchNotTakenOver(key, message, len(found.prepared)) from refused
+                missing.setdefault(key, message.partition_key)
+    if missing:
+        raise BranchesNotTakenOver(missing, len(found.prepared))
 
 
 def _prepared(transaction: Transaction, messages: list[JavaMessage], writer: JournalWriter) -> Transaction:

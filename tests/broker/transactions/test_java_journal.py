@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import logging
+import re
 import struct
 from pathlib import Path
 
 import pytest
 from metaq_broker.log.files.files import Files
 from metaq_broker.transactions.java_journal import JavaJournalDamaged, StoredUnit, read_java_journal
-from metaq_broker.transactions.taking_over import BranchNotTakenOver
+from metaq_broker.transactions.taking_over import BranchesNotTakenOver
 from tx_harness import Harness, xid
 
 from metaq.formats.checksum import checksum
@@ -211,12 +212,24 @@ def test_a_java_broker_was_here_again(tmp_path: Path) -> None:
 
 def test_an_unconfigured_topic_stops_the_start_and_changes_nothing(tmp_path: Path) -> None:
     folder = left(tmp_path, WHOLE, put(TWO, b"x", topic="unknown", partition=3), step(PREPARE, TWO))
-    says = f"branch {TWO}, one of 2 that a Java broker has prepared, has messages for partition 3 of topic unknown"
-    with pytest.raises(BranchNotTakenOver, match=says):
+    says = (
+        "1 of 2 branches that a Java broker has prepared have messages for partitions that server.ini does not have; "
+        f"add them: {TWO} (partition 3 of topic unknown)"
+    )
+    with pytest.raises(BranchesNotTakenOver, match=f"^{re.escape(says)}$"):
         Harness(tmp_path)
     assert "redo.1" in names(folder)
     left(tmp_path, WHOLE)
     assert Harness(tmp_path).recover() == [str(ONE)]
+
+
+def test_all_branches_that_lack_a_partition_are_named_up_to_ten(tmp_path: Path) -> None:
+    keys = [xid(f"{number:02}") for number in range(12)]
+    left(tmp_path, *(part for key in keys for part in (put(key, b"x", topic="unknown"), step(PREPARE, key))))
+    with pytest.raises(BranchesNotTakenOver) as caught:
+        Harness(tmp_path)
+    named = str(caught.value).partition("add them: ")[2].split(", ")
+    assert named == [*(f"{key} (partition 0 of topic unknown)" for key in keys[:10]), "2 more"]
 
 
 def test_what_was_cut_decided_by_hand_or_lost_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
