@@ -143,3 +143,30 @@ def test_pages_are_wrapped() -> None:
 def test_long_prose_is_found() -> None:
     word = "x" * (PROSE_COLUMNS_MAX + 1)
     assert list(long_prose(f"{word}\n| {word}\n```\n{word}\n```\n{word}")) == [1, 6]
+
+
+def malformed_tables(page: str) -> Iterator[int]:
+    """Numbers of the first lines of tables that are shown as text: without a line of dashes, or a blank line before."""
+    in_code, lines = False, ["", *page.splitlines(), ""]
+    for number, line in enumerate(lines):
+        if line.lstrip().startswith("```"):
+            in_code = not in_code
+        before = lines[number - 1]
+        if (
+            not in_code
+            and line.startswith("|")
+            and not before.startswith("|")
+            and (before.strip() or not lines[number + 1].startswith("|---"))
+            and not before.startswith("<!--")
+        ):
+            yield number
+
+
+def test_tables_are_tables() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "broker").glob("*.md")]
+    texts = {page.relative_to(ROOT).as_posix(): page.read_text() for page in pages}
+    assert [f"{name}:{number}" for name, text in texts.items() for number in malformed_tables(text)] == []
+
+
+def test_malformed_tables_are_found() -> None:
+    assert list(malformed_tables("| a |\n|---|\n| b |\n\n```\n| a |\n```\n\n| a |\n| b |\nx\n| a |\n|---|")) == [9, 12]

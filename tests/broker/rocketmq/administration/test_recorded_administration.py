@@ -1,7 +1,7 @@
 """What a real broker of 4.9.7 answered to administrators and to wrong requests, asked again here.
 
-Codes, fields and bodies are those recorded, but for times and versions of data, and for the differences listed below,
-each with its reason. Each request has a connection of its own.
+Codes, fields and bodies are those recorded, but for times and versions of data, and for the differences that are
+listed, each with its reason. Each request has a connection of its own.
 """
 
 from __future__ import annotations
@@ -14,42 +14,17 @@ from typing import Any, Final
 from metaq_broker.log.files.files import DiskSpace
 from metaq_broker.rocketmq.administration.running_figures import CurrentFigures, RunningFigures, Totals
 from metaq_broker.rocketmq.pulls.filters import filter_checker
+from recorded_differences import OF_ADMINISTRATION
 from recordings import lines
 from remoting_brokers import FakeSession, Front
 
 from metaq.protocols.remoting.bodies.json_text import load_json
 from metaq.protocols.remoting.command import RemotingCommand
 
-NUMBERS: Final = "numbers that make no sense are refused"
-FIELDS: Final = "a field that is missing is told, and nothing is done"
-NEWER: Final = "clients of 5.x ask this"
-FIGURES: Final = "connections and waiting pulls are counted, too; every broker has its own values"
-
 OTHER_TOPICS: Final = frozenset({"P", "Z", "configured", "TBW102"})
 """Refused here; in this test's configuration; not at a broker that makes no topics by itself, as the recorded one."""
 
 NOTIFY: Final = 40
-
-DIFFERENCES: Final = {
-    7: (1, NUMBERS),
-    8: (1, NUMBERS),
-    14: (0, FIGURES),
-    15: (0, "the body is left out of the recording, and has other settings"),
-    17: (0, "the broker of this test has delivered delayed messages"),
-    19: (1, FIELDS),
-    25: (1, FIELDS),
-    39: (1, FIELDS),
-    43: (1, FIELDS),
-    53: (1, FIELDS),
-    60: (0, "a goodbye makes no group"),
-    80: (206, "clients that are online are told, whether or not the group has committed offsets; nobody is, here"),
-    85: (16, "settings are changed in the configuration file only"),
-    86: (0, NEWER),
-    87: (0, NEWER),
-    94: (0, "a deleted topic takes its offsets with it"),
-    96: (0, "a deleted topic takes its offsets with it"),
-}
-"""Line of the recording, from 1 -> the code here, and why it, or the body, is another."""
 
 WITHOUT_FIELD: Final = "null"
 """The group of a commit that named none, at the real broker."""
@@ -102,15 +77,15 @@ def test_answers_are_those_recorded(tmp_path: Path) -> None:
     for number, line in enumerate(recorded, 1):
         ours, reply = asked(front, line), line["reply"]
         where = f"line {number}: {line['code']} {line['ext']} {line['body']}"
-        if number in DIFFERENCES:
-            assert ours.code == DIFFERENCES[number][0], where
+        if number in OF_ADMINISTRATION:
+            assert ours.code == OF_ADMINISTRATION[number][0], where
             same = (ours.code, ours.ext) == (reply["code"], reply["ext"])
             if not same or compared(body(ours)) != compared(reply.get("json")):
                 differing.add(number)
             continue
         assert (ours.code, ours.ext) == (reply["code"], reply["ext"]), f"{where}: {ours.remark}"
         assert compared(body(ours)) == compared(reply.get("json")), where
-    assert differing == DIFFERENCES.keys()
+    assert differing == OF_ADMINISTRATION.keys()
     assert len(recorded) == 96
 
 
