@@ -16,14 +16,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from metaq_spark.backend import FORMATS
+from metaq_spark.backend import FORMATS, backend_named
 from metaq_spark.errors import OptionError
+from metaq_spark.options.table import Use
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 PATIENCE: Final = "10m"
-"""``brokerWaitMs`` of every batch but the first one, unless it is given: as for a streaming write."""
+"""``brokerWaitMs``, unless it is given: as for a streaming write."""
 
 _SET_HERE: Final = {
     "txnversion": "the number of the micro-batch is used",
@@ -60,11 +61,16 @@ class ExactlyOnceBatches:
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Append ``rows`` as micro-batch ``batch_id``, all or nothing; nothing if the batch was written before.
 
+        Batch 0 does not wait for brokers that are away before its tasks run, because a wrong option looks the same.
+
         Raises:
+            MetaqError: Batch 0: a broker could not be asked, or does not accept the topic.
             Exception: Spark's, with the error of the write in its text.
         """
         options: dict[str, Any] = {**self._options, "delivery": "exactly_once", "txnVersion": str(batch_id)}
-        if batch_id and not self._waits:
+        if not self._waits:
+            if batch_id == 0:
+                backend_named(self._format).sink(options, Use.BATCH_WRITE, rows.schema)  # looks without waiting
             options["brokerWaitMs"] = PATIENCE
         rows.write.format(self._format).mode("append").options(**options).save()
 

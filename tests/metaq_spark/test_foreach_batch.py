@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
+from local_servers import broker_thread
+from pyspark.sql.types import StringType, StructField, StructType
 
+from metaq.errors import MetaqError
+from metaq.model import Address
+from metaq.testing.ports import free_port
 from metaq_spark.errors import OptionError
 from metaq_spark.foreach_batch import PATIENCE, ExactlyOnceBatches
 
 
 class Rows:
     """A DataFrame that remembers its write."""
+
+    schema = StructType([StructField("value", StringType())])
 
     def __init__(self) -> None:
         self.saved: list[tuple[str, str, dict[str, Any]]] = []
@@ -37,19 +45,27 @@ class Rows:
         self.saved.append((self._format, self._mode, self._options))
 
 
-def saved(batch_id: int, **options: str) -> dict[str, Any]:
+def saved(batch_id: int, brokers: object = "b:1", **options: str) -> dict[str, Any]:
     rows: Any = Rows()
-    ExactlyOnceBatches("metaq", {"brokers": "b:1"}, topic="t", txnAppId="app", **options)(rows, batch_id)
+    ExactlyOnceBatches("metaq", {"brokers": str(brokers)}, topic="t", txnAppId="app", **options)(rows, batch_id)
     ((name, mode, given),) = rows.saved
     assert (name, mode) == ("metaq", "append")
     return dict(given)
 
 
-def test_every_batch_is_a_version_and_later_ones_wait_for_brokers() -> None:
-    first = {"brokers": "b:1", "topic": "t", "txnAppId": "app", "delivery": "exactly_once", "txnVersion": "0"}
-    assert saved(0) == first
-    assert saved(7) == first | {"txnVersion": "7", "brokerWaitMs": PATIENCE}
-    assert saved(7, BrokerWaitMs="5") == first | {"txnVersion": "7", "BrokerWaitMs": "5"}
+def test_every_batch_is_a_version_and_waits_for_brokers() -> None:
+    given = {"brokers": "b:1", "topic": "t", "txnAppId": "app", "delivery": "exactly_once"}
+    assert saved(7) == given | {"txnVersion": "7", "brokerWaitMs": PATIENCE}
+    for batch_id in (0, 7):
+        assert saved(batch_id, BrokerWaitMs="5") == given | {"txnVersion": str(batch_id), "BrokerWaitMs": "5"}
+
+
+def test_batch_0_looks_for_its_brokers_without_waiting_and_then_waits(tmp_path: Path) -> None:
+    wrong = Address("127.0.0.1", free_port())
+    with pytest.raises(MetaqError, match=str(wrong)):
+        saved(0, wrong, retries="0")
+    with broker_thread(tmp_path) as address:
+        assert saved(0, address)["brokerWaitMs"] == PATIENCE
 
 
 @pytest.mark.parametrize(
