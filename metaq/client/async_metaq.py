@@ -148,7 +148,10 @@ class AsyncMetaQ(AsyncClient[MetaQ]):
         )
 
     def parked(self, group: str) -> ParkedMessages:
-        """Return the messages that consumers of ``group`` parked. Reads a local file, and blocks for it."""
+        """Return the messages that consumers of ``group`` rejected and parked on this machine.
+
+        They are in a local file, for which the loop waits, and which can also be read when the client is closed.
+        """
         return self._blocking.parked(group)
 
     def xa(self, global_id: bytes, branch: bytes, *, unique: str, timeout: int = 60) -> AsyncXaBranch:

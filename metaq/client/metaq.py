@@ -244,7 +244,10 @@ class MetaQ(BlockingClient):
         return self._ends(GroupConsumer(self.consumers, broadcast(given, self.consumers)))
 
     def parked(self, group: str) -> ParkedMessages:
-        """Return the messages that consumers of ``group`` rejected and parked on this machine."""
+        """Return the messages that consumers of ``group`` rejected and parked on this machine.
+
+        They are in a local file, which can also be read when the client is closed.
+        """
         self._require_open()
         return ParkedMessages(self.consumers.state_folder / PARKED_FILE, group)
 

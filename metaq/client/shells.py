@@ -64,7 +64,7 @@ class BlockingClient(ClosedByBlock):
 
         Consumers leave their groups, with a ``timeout`` within that or 5 seconds, whichever is longer; messages
         delivered last are not settled, unless the consumers are closed before.
-        Objects that the client made raise ``ValueError`` from then on. Further calls do nothing.
+        Objects that the client made raise ``ValueError`` from then on, except ``parked``. Further calls do nothing.
         """
         self._end_all(timeout)
         self._connections.end()

@@ -137,7 +137,10 @@ class AsyncRocketMQ(AsyncClient[RocketMQ]):
         return self._ends(AsyncRocketConsumer(self._blocking.consumers, broadcast(given, self._blocking.consumers)))
 
     def parked(self, group: str) -> RocketParkedMessages:
-        """Return the messages that consumers of ``group`` rejected and parked on this machine."""
+        """Return the messages that consumers of ``group`` rejected and parked on this machine.
+
+        They are in a local file, for which the loop waits, and which can also be read when the client is closed.
+        """
         return self._blocking.parked(group)
 
     @property

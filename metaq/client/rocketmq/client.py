@@ -183,7 +183,10 @@ class RocketMQ(BlockingClient):
         return self._ends(RocketGroupConsumer(self.consumers, broadcast(given, self.consumers)))
 
     def parked(self, group: str) -> RocketParkedMessages:
-        """Return the messages that consumers of ``group`` rejected and parked on this machine."""
+        """Return the messages that consumers of ``group`` rejected and parked on this machine.
+
+        They are in a local file, which can also be read when the client is closed.
+        """
         self._require_open()
         return RocketParkedMessages(self.consumers.state_folder / PARKED_FILE, group)
 

@@ -44,6 +44,7 @@ def in_rocketmq(mq: Any, spool: Path) -> dict[str, Any]:
     return {
         "client": mq,
         "producer": mq.producer(),
+        "rocketmq producer": mq.producer(),
         "transactional": mq.transactional_producer("g", lambda message: Outcome.UNKNOWN),
         "consumer": mq.consumer("g", ["orders"]),
         "broadcast": mq.broadcast_consumer("g", ["orders"]),
@@ -59,6 +60,12 @@ SENDS: dict[str, Call] = {
     "send_many": lambda it: it.send_many("orders", ["x"]),
     "submit": lambda it: it.submit("orders", "x"),
     "publish": lambda it: it.publish("orders"),
+}
+ROCKETMQ_SENDS: dict[str, Call] = {
+    "send_oneway": lambda it: it.send_oneway("orders", "x"),
+    "request": lambda it: it.request("orders", "x"),
+    "reply": lambda it: it.reply(None, "x"),
+    "recall": lambda it: it.recall("orders", "handle"),
 }
 READS: dict[str, Call] = {
     "fetch": lambda it: it.fetch(),
@@ -96,7 +103,8 @@ CALLS: dict[str, dict[str, Call]] = {
     "ordered": {"send": SENDS["send"], "recover": lambda it: it.recover(0.1)},
     "transaction": {"send": SENDS["send"], "commit": lambda it: it.commit(), "rollback": lambda it: it.rollback()},
     "branch": {"send": SENDS["send"], "prepare": lambda it: it.prepare()},
-    "transactional": {**SENDS, "transaction": lambda it: it.transaction()},
+    "rocketmq producer": ROCKETMQ_SENDS,
+    "transactional": {**SENDS, **ROCKETMQ_SENDS, "transaction": lambda it: it.transaction()},
     "consumer": READS,
     "broadcast": READS,
     "browser": {"iterate": lambda it: first_of(it)},
@@ -188,6 +196,23 @@ async def test_nothing_of_async_rocketmq_works_when_the_client_is_closed(tmp_pat
     made = in_rocketmq(mq, tmp_path)
     await mq.close()
     assert await refused(made, ONLY_ROCKETMQ) == []
+
+
+@in_loop
+async def test_what_is_closed_by_itself_in_rocketmq(tmp_path: Path) -> None:
+    with RocketMQ("127.0.0.1:1") as mq:
+        made = in_rocketmq(mq, tmp_path)
+        mine = {name: made[name] for name in ("producer", "rocketmq producer", "transactional", "consumer")}
+        for one in mine.values():
+            one.close()
+        assert await refused(mine, {}) == []
+
+
+@pytest.mark.parametrize("client", [MetaQ, RocketMQ])
+def test_parked_messages_are_of_this_machine_and_outlast_the_client(client: type[MetaQ | RocketMQ]) -> None:
+    with client("127.0.0.1:1") as mq:
+        parked, of_consumer = mq.parked("g"), mq.consumer("g", ["orders"]).parked
+    assert [list(parked), list(of_consumer)] == [[], []]
 
 
 @in_loop
