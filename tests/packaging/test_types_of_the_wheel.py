@@ -1,4 +1,4 @@
-"""The wheel says that it has types; examples of the client's pages pass ``mypy --strict`` where it is installed."""
+"""The wheel says that it has types; examples of the pages pass ``mypy --strict`` where it is installed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 from environments import ROOT, Environment
 
 PAGES = [ROOT / "docs" / "client.md", ROOT / "docs" / "client-internals.md"]
+OF_SPARK = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SESSION = "from pyspark.sql import SparkSession\n\nspark = SparkSession.builder.getOrCreate()\n"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 IMPORT = re.compile(r"^(?:from \S+ )?import .*$", re.MULTILINE)
 LOWER_LAYERS = re.compile(r"\b(pool|directory)\b")
@@ -46,13 +48,27 @@ def test_each_package_has_the_marker(wheel: Path) -> None:
 def test_the_examples_of_the_client_are_typed(bare_environment: Environment, tmp_path: Path) -> None:
     found = modules()
     assert len(found) > 8
+    check(bare_environment, found, tmp_path)
+
+
+@pytest.mark.long
+def test_the_examples_for_spark_are_typed(spark_environment: Environment, tmp_path: Path) -> None:
+    """The pages, each a module, whose examples have the session ``spark``, as the shell of Spark has."""
+    texts = {page.stem: "\n".join(BLOCK.findall(page.read_text(encoding="utf-8"))) for page in OF_SPARK}
+    found = {name: SESSION + text for name, text in texts.items() if "spark." in text}
+    assert found.keys() >= {"README", "connector", "diagnosis", "monitoring", "rocketmq", "coming-from-kafka"}
+    check(spark_environment, found, tmp_path)
+
+
+def check(environment: Environment, found: dict[str, str], folder: Path) -> None:
+    """Check modules, by what they are called in the message of a failure, with the packages of an environment."""
     for number, text in enumerate(found.values()):
-        (tmp_path / f"example_{number}.py").write_text(text, encoding="utf-8")
-    (tmp_path / "mypy.ini").write_text("[mypy]\n")
+        (folder / f"example_{number}.py").write_text(text, encoding="utf-8")
+    (folder / "mypy.ini").write_text("[mypy]\n")
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "mypy.ini"]
     ran = subprocess.run(
-        [*command, "--python-executable", bare_environment.python, *sorted(tmp_path.glob("*.py"))],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
+        [*command, "--python-executable", environment.python, *sorted(folder.glob("*.py"))],
+        cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
     titles = {f"example_{number}.py": title for number, title in enumerate(found)}
     assert ran.returncode == 0, f"{ran.stdout}\n{titles}"
