@@ -15,7 +15,7 @@ from metaq.backends.rocketmq.errors import BatchNotStored
 from metaq.formats.rocketmq.batches import BatchElement, encode_batch
 from metaq.net.retry import RetryPolicy
 from metaq.protocols.remoting.codes import ResponseCode
-from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SEND_CODES, SendMessage
+from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SendMessage
 from metaq_spark.backends.rocketmq.background import BackgroundWriter
 
 SEND = SEND_BATCH_MESSAGE
@@ -106,17 +106,19 @@ def test_the_answer_to_an_empty_message_is_waited_for(harness: RocketMQHarness, 
 
 
 def test_empty_messages_that_wait_are_limited(harness: RocketMQHarness, make: Make) -> None:
-    harness.cluster.broker("broker-a").latency_s = lambda command: 0.2 if command.code in SEND_CODES else 0.0
-    writer = make(bytes_max=1000)
+    writer, gate, puts = make(bytes_max=1000), threading.Event(), list[int]()
 
     def put_all() -> None:
-        for _ in range(8):
+        writer.put(lambda _: gate.wait(60), 0)  # the thread of the writer is in this one
+        for number in range(8):
             writer.put(lambda to: to.send("out", 0, b""), 0)
+            puts.append(number)
 
     waiting = threading.Thread(target=put_all)
     waiting.start()
-    waiting.join(0.1)
+    wait_until(lambda: len(puts) >= 3, "three wait, of 256 bytes each")
     assert waiting.is_alive()
+    gate.set()
     waiting.join(60)
     writer.finish()
     assert stored(harness) == [b""] * 8
