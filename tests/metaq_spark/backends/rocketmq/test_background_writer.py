@@ -116,7 +116,7 @@ def test_empty_messages_that_wait_are_limited(harness: RocketMQHarness, make: Ma
 
     waiting = threading.Thread(target=put_all)
     waiting.start()
-    wait_until(lambda: len(puts) >= 3, "three wait, of 256 bytes each")
+    wait_until(lambda: len(puts) >= 2, "some wait, of 256 bytes each; three at most")
     assert waiting.is_alive()
     gate.set()
     waiting.join(60)
