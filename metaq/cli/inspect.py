@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _METAQ_TOPICS: Final[tuple[str, ...]] = ("topic", "partitions", "messages", "bytes", "in_per_s", "out_kib_per_s")
-_ROCKETMQ_TOPICS: Final[tuple[str, ...]] = ("topic", "partitions", "messages")
+_ROCKETMQ_TOPICS: Final[tuple[str, ...]] = ("topic", "partitions", "messages", "in_per_s")
 
 
 @command("brokers", "list brokers", JSON, examples=("",))
@@ -35,7 +35,7 @@ def _brokers(options: argparse.Namespace, profile: CommandProfile) -> int:
     JSON,
     examples=("",),
     abilities=(
-        ("`topics`", "yes, with rates of the last minute", "yes, without rates", "yes, without bytes and rates"),
+        ("`topics`", "yes, with rates of the last minute", "yes, without rates", "yes, with the rate of sends"),
     ),
 )
 def _topics(options: argparse.Namespace, profile: CommandProfile) -> int:
@@ -63,11 +63,21 @@ def _metaq_topic(one: TopicSize) -> dict[str, object]:
 
 
 def _rocketmq_topics(cluster: RocketClusterView) -> list[dict[str, object]]:
-    counts = cluster.topic_messages()
+    """Brokers count neither the bytes of a topic, nor what is read of it: they count that by group."""
+    counts, rates = cluster.topic_messages(), cluster.topic_rates()
     return [
-        {"topic": topic, "partitions": len(queues), "messages": counts.get(topic)}
+        {
+            "topic": topic,
+            "partitions": len(queues),
+            "messages": counts.get(topic),
+            "in_per_s": _rounded(rates.get(topic)),
+        }
         for topic, queues in cluster.topics().items()
     ]
+
+
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 2)
 
 
 @command(

@@ -1,14 +1,16 @@
-"""Administrative requests to a broker: its figures, the figures of a topic's queues, consumer groups and
+"""Administrative requests to a broker: its figures, the figures of topics and their queues, consumer groups and
 their members.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.names import is_system_name
 from metaq.backends.rocketmq.session import Session
+from metaq.protocols.remoting.bodies.administration import BrokerStats
 from metaq.protocols.remoting.bodies.groups import (
     ClientConnection,
     ConsumerConnection,
@@ -18,12 +20,14 @@ from metaq.protocols.remoting.bodies.groups import (
 from metaq.protocols.remoting.bodies.offsets import ConsumeStats, TopicOffset, TopicStats
 from metaq.protocols.remoting.bodies.routes import KVTable
 from metaq.protocols.remoting.codes import ResponseCode
+from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers import to_request
 from metaq.protocols.remoting.headers.administration import (
     GetAllSubscriptionGroupConfig,
     GetBrokerRuntimeInfo,
     GetConsumeStats,
     GetTopicStatsInfo,
+    ViewBrokerStatsData,
 )
 from metaq.protocols.remoting.headers.clients import GetConsumerConnectionList, GetConsumerListByGroup
 
@@ -37,6 +41,11 @@ _BUILT_IN: Final = frozenset(
 
 NOT_COUNTED_YET: Final = "java.util.NoSuchElementException"
 """Start of an error text of RocketMQ 4.9 and 5.x in their first second, while their rates have no samples yet."""
+
+PUT_COUNT: Final = "TOPIC_PUT_NUMS"
+_NOT_COUNTED: Final = "not exist"
+"""Part of the answer about a topic that has got no message since the broker started."""
+
 _PAUSES_S: Final = (0.3, 0.6, 1.2)
 
 
@@ -97,6 +106,23 @@ def broker_figures(session: Session) -> dict[str, str]:
                 raise
             session.clock.sleep(pause_s)
     return dict(KVTable.from_json(response.body).table)
+
+
+def put_rates(session: Session, topics: Sequence[str], broker_name: str) -> list[float | None]:
+    """Return how many messages a second each of ``topics`` (full names) got in the last minute; ``None``: not reported.
+
+    Raises:
+        ConnectionFailed, DeadlineExceeded, ProtocolError: The broker could not be asked.
+    """
+    headers = [ViewBrokerStatsData(stats_name=PUT_COUNT, stats_key=topic) for topic in topics]
+    commands = [to_request(header, broker_name=broker_name) for header in headers]
+    return [_rate(response) for response in session.exchange(commands, "the rates of topics")]
+
+
+def _rate(response: RemotingCommand) -> float | None:
+    if response.code == ResponseCode.SYSTEM_ERROR and _NOT_COUNTED in (response.remark or ""):
+        return 0.0
+    return None if response.code else BrokerStats.from_json(response.body).stats_minute.tps
 
 
 def queue_figures(session: Session, topic: str, broker_name: str) -> dict[int, TopicOffset]:

@@ -27,6 +27,9 @@ from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode, encode_start
 from metaq.protocols.remoting.headers.fields import Response
 
+PIPELINED_MAX: Final = 128
+"""Limit on the requests of ``exchange`` that are in flight at once."""
+
 OUTSTANDING_MAX: Final = 256
 """Limit on requests of one session that were posted and not yet waited for."""
 
@@ -156,6 +159,14 @@ class Session(RequestSession[str, RemotingCommand]):
             self._stream.send(written, limit_s)
         self._waiting |= dict.fromkeys(opaques, action)
         return opaques
+
+    def exchange(self, commands: Sequence[RemotingCommand], action: str) -> list[RemotingCommand]:
+        """Return the responses to ``commands``, whatever their codes; pipelined. Raises as ``call``."""
+        responses = []
+        for start in range(0, len(commands), PIPELINED_MAX):
+            opaques = self.post_all(commands[start : start + PIPELINED_MAX], action)
+            responses += [self.wait(opaque) for opaque in opaques]
+        return responses
 
     def oneway(self, command: RemotingCommand, action: str, timeout_s: float | None = None) -> None:
         """Send a request without a response. Raises as ``post``."""

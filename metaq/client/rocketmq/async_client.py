@@ -175,6 +175,7 @@ class AsyncRocketClusterView(InThreads[RocketClusterView]):
     brokers = awaited(RocketClusterView.brokers)
     topics = awaited(RocketClusterView.topics)
     topic_messages = awaited(RocketClusterView.topic_messages)
+    topic_rates = awaited(RocketClusterView.topic_rates)
     describe = awaited(RocketClusterView.describe)
     offsets_at = awaited(RocketClusterView.offsets_at)
     groups = awaited(RocketClusterView.groups)

@@ -16,6 +16,7 @@ from metaq.client.rocketmq.statistics import (
     QueueStatistics,
     RocketBrokerStatistics,
     broker_statistics,
+    topic_rates,
     topic_statistics,
 )
 from metaq.client.rocketmq.topics import TopicAdministration
@@ -106,6 +107,14 @@ class RocketClusterView:
         for where, offsets in self._offsets.ranges(queues).items():
             counts[where.topic] += offsets.end - offsets.start
         return counts
+
+    def topic_rates(self) -> dict[str, float | None]:
+        """Return how many messages a second each topic got in the last minute; ``None`` if a broker does not say.
+
+        Raises:
+            TopicListMissing: The name server does not list topics (a proxy).
+        """
+        return topic_rates(self._directory, self._pool, self.topics())
 
     def brokers(self) -> dict[str, Address]:
         """Return broker name -> address to read from, for brokers with at least one user topic."""

@@ -1,16 +1,18 @@
-"""Statistics of RocketMQ brokers and topics: requests 28 and 202."""
+"""Statistics of RocketMQ brokers and topics: requests 28, 202 and 315."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from metaq.backends.rocketmq.administration import broker_figures, queue_figures
+from metaq.backends.rocketmq.administration import broker_figures, put_rates, queue_figures
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import NameServerDirectory
+from metaq.errors import MetaqError
 from metaq.model import Address, Partition
 
 _RUNTIME: Final = re.compile(r"\[ *(\d+) days?, *(\d+) hours?, *(\d+) minutes?, *(\d+) seconds? *\]")
@@ -105,6 +107,25 @@ def topic_statistics(directory: NameServerDirectory, pool: SessionPool, topic: s
             for index, offsets in queues.items()
         ]
     return found
+
+
+def topic_rates(
+    directory: NameServerDirectory, pool: SessionPool, topics: Mapping[str, Collection[Partition]]
+) -> dict[str, float | None]:
+    """Ask the brokers of topics how many messages a second each got in the last minute.
+
+    ``None``: one of its brokers cannot be asked, or does not count.
+    """
+    rates: dict[str, float | None] = dict.fromkeys(topics, 0.0)
+    for name in sorted({queue.broker_name for queues in topics.values() for queue in queues}):
+        there = [topic for topic, queues in topics.items() if any(queue.broker_name == name for queue in queues)]
+        counted: Sequence[float | None] = [None] * len(there)
+        with suppress(MetaqError), pool.lease(directory.write_address(name)) as session:
+            counted = put_rates(session, [with_namespace(topic, directory.namespace) for topic in there], name)
+        for topic, rate in zip(there, counted, strict=True):
+            before = rates[topic]
+            rates[topic] = None if rate is None or before is None else before + rate
+    return rates
 
 
 def uptime_s(figures: Mapping[str, str]) -> int | None:

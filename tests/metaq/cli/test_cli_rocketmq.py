@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from local_servers import broker_thread
 
+from metaq import RocketMQ
 from metaq.cli.main import main
 from metaq.model import Partition
 from metaq.protocols.remoting.acl import Credentials
 from metaq.protocols.remoting.headers.administration import UpdateAndCreateTopic
 from metaq.protocols.remoting.headers.pulls import PullMessage
+from metaq.testing.ports import free_port
 from metaq.testing.rocketmq_server import ScriptedCluster
 
 QUEUE = Partition("broker-a", 0)
@@ -43,6 +46,22 @@ def test_lines_are_sent_and_printed(run: Run, cluster: ScriptedCluster, tmp_path
     assert {asked.ext["subscription"] for asked in pulls} == {"cold"}, "the broker filters"
 
 
+def test_topics_have_the_rate_of_sends_where_brokers_count_it(command: Run, tmp_path: Path) -> None:
+    """Each topic's sum of the last minute, of all brokers; the scripted ones above do not count."""
+    with broker_thread(tmp_path, f"[rocketmq]\nenabled=true\nport={(port := free_port())}\n"):
+        at = f"rocketmq://127.0.0.1:{port}"
+        with RocketMQ(f"127.0.0.1:{port}", namespace="shop") as mq:
+            mq.topics.create("empty", 1)
+            mq.producer().send_many("orders", [b"one tea"] * 60)
+            rates = mq.cluster.topic_rates()
+            assert rates["empty"] == 0.0
+            assert rates["orders"] is not None
+            assert rates["orders"] > 0.5
+        rows = {row["topic"]: row for row in map(json.loads, command("-c", at, "topics", "--json")[1].splitlines())}
+        assert rows["shop%orders"]["in_per_s"] > 0.5
+        assert rows["shop%empty"] == {"topic": "shop%empty", "partitions": 1, "messages": 0, "in_per_s": 0.0}
+
+
 def test_properties_and_delays_are_sent(run: Run, cluster: ScriptedCluster) -> None:
     assert run("produce", "orders", "-m", "x", "-H", "price=3", "-H", "note=a=b")[0] == 0
     properties = json.loads(run("consume", "orders", "--json")[1])["properties"]
@@ -65,7 +84,7 @@ def test_metaq_has_neither(option: tuple[str, str], capsys: pytest.CaptureFixtur
 
 def test_the_cluster_is_shown(run: Run, cluster: ScriptedCluster) -> None:
     cluster.append("orders", QUEUE, [b"a", b"b"], store_ms=1_700_000_000_000)
-    assert run("topics")[1] == "topic   partitions  messages\norders           2         2\n"
+    assert run("topics")[1] == "topic   partitions  messages  in_per_s\norders           2         2         -\n"
     assert json.loads(run("describe", "orders", "--json")[1].splitlines()[0])["messages"] == 2
     assert "bytes" not in run("describe", "orders")[1]
     assert run("offsets", "orders", "--at", "@1", "--json")[1].splitlines()[0] == (

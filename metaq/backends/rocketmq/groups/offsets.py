@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.names import with_namespace, without_namespace
@@ -39,9 +39,6 @@ from metaq.protocols.remoting.headers.offsets import (
     QueryConsumerOffsetResponse,
     UpdateConsumerOffset,
 )
-
-PIPELINED_MAX: Final = 128
-"""Limit on requests in flight over one connection."""
 
 _T = TypeVar("_T")
 _Ask = Callable[[Session, Sequence[TopicPartition]], dict[TopicPartition, _T]]
@@ -123,7 +120,7 @@ class Offsets:
                 )
                 for queue in queues
             ]  # fmt: skip
-            responses = _exchange(session, commands, f"the offsets of group {name}")
+            responses = session.exchange(commands, f"the offsets of group {name}")
             return dict(
                 zip(queues, (_committed(session, *pair) for pair in zip(responses, commands, strict=True)), strict=True)
             )
@@ -172,7 +169,7 @@ class Offsets:
                 for queue in queues
             ]  # fmt: skip
             action = f"the commit of offsets of group {name}"
-            for response, command in zip(_exchange(session, commands, action), commands, strict=True):
+            for response, command in zip(session.exchange(commands, action), commands, strict=True):
                 session.accepted(response, command, action)
             return dict.fromkeys(queues)
 
@@ -181,7 +178,7 @@ class Offsets:
     def _ask_ranges(self, session: Session, queues: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
         # Ask for the end first: with an older beginning, retention could have deleted everything in between.
         commands = [self._command(queue, header) for queue in queues for header in self._range_headers(queue)]
-        responses = iter(zip(_exchange(session, commands, "the offsets of queues"), commands, strict=True))
+        responses = iter(zip(session.exchange(commands, "the offsets of queues"), commands, strict=True))
         found = {}
         for queue in queues:
             action = f"the offsets of {queue}"
@@ -260,15 +257,6 @@ def _by_broker(queues: Iterable[TopicPartition]) -> dict[str, list[TopicPartitio
     for queue in queues:
         found.setdefault(queue.partition.broker_name, []).append(queue)
     return found
-
-
-def _exchange(session: Session, commands: Sequence[RemotingCommand], action: str) -> list[RemotingCommand]:
-    """Return the responses to ``commands``, which are pipelined as far as the limit allows."""
-    responses = []
-    for start in range(0, len(commands), PIPELINED_MAX):
-        opaques = session.post_all(commands[start : start + PIPELINED_MAX], action)
-        responses += [session.wait(opaque) for opaque in opaques]
-    return responses
 
 
 def _committed(session: Session, response: RemotingCommand, command: RemotingCommand) -> int | None:
