@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -28,6 +28,7 @@ PATIENCE_MS: Final = 30_000
 TRIES: Final = 3
 """Attempts for a command that ran into a deadline of its own, as on a busy machine."""
 COMPILE_DEADLINE_S: Final = 120
+NAMES_DEADLINE_S: Final = 120
 SOURCE: Final = Path(__file__).with_name("java") / "admin" / "AdminSweep.java"
 WORKED: Final = "worked"
 
@@ -82,6 +83,7 @@ def _sweep(version: str, ours: bool, folder: Path) -> dict[str, str]:
     with served(version, ours, folder) as (name_server, broker), ExitStack() as clients:
         words_of = filled(name_server, broker, folder, clients)
         tool = clients.enter_context(_Tool(version, folder))
+        require_all(version, tool.names())
         for line in COMMANDS[version]:
             name, *words = line.split()
             words = [word.format(**words_of) for word in words]
@@ -90,6 +92,18 @@ def _sweep(version: str, ours: bool, folder: Path) -> dict[str, str]:
                 if LATE not in found[name]:
                     break
     return found
+
+
+def require_all(version: str, names: Collection[str]) -> None:
+    """Check that the sweep has the commands of the tool, which are ``names``, and no others.
+
+    Raises:
+        ValueError: It has not.
+    """
+    swept = {line.split()[0].partition("#")[0] for line in COMMANDS[version]}
+    if swept != set(names):
+        wanting, unknown = sorted(set(names) - swept), sorted(swept - set(names))
+        raise ValueError(f"commands of mqadmin {version}: not in the sweep: {wanting}; not in the tool: {unknown}")
 
 
 class _Tool:
@@ -104,7 +118,7 @@ class _Tool:
         subprocess.run(command, check=True, capture_output=True, timeout=COMPILE_DEADLINE_S)
         home = [f"-Drocketmq.home.dir={self._folder}", f"-Duser.home={self._folder}"]
         self._command = [*ends_with_us(), "java", *QUICK, *OPENED, *home, "-Drocketmq.client.logUseSlf4j=true"]
-        self._command += ["-cp", f"{self._folder}/classes:{path}", "suites.AdminSweep", str(PATIENCE_MS)]
+        self._command += ["-cp", f"{self._folder}/classes:{path}", "suites.AdminSweep"]
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> _Tool:
@@ -115,14 +129,22 @@ class _Tool:
             self._process.kill()
             self._process.communicate()
 
+    def names(self) -> list[str]:
+        """Return the names of the tool's commands."""
+        command = [*self._command, "names"]
+        return subprocess.run(
+            command, cwd=self._folder, check=True, capture_output=True, text=True, timeout=NAMES_DEADLINE_S
+        ).stdout.split()
+
     def run(self, words: Sequence[str]) -> tuple[str, str]:
         """Return the state after a command, and its output."""
         if self._process is None:
             with (self._folder / "log").open("a") as log:
                 pipe = subprocess.PIPE
                 self._process = subprocess.Popen(
-                    self._command, cwd=self._folder, stdin=pipe, stdout=pipe, stderr=log, text=True
-                )
+                    [*self._command, str(PATIENCE_MS)],
+                    cwd=self._folder, stdin=pipe, stdout=pipe, stderr=log, text=True,
+                )  # fmt: skip
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\t".join(words) + "\n")

@@ -7,7 +7,7 @@ import string
 import pytest
 
 from peers.suites.admin_commands import COMMANDS
-from peers.suites.admin_sweep import WORKED, verdict_of
+from peers.suites.admin_sweep import WORKED, require_all, verdict_of
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,11 @@ def test_each_line_has_a_name_of_its_own_and_known_gaps(version: str) -> None:
     known |= {"topics", "groups"}
     gaps = {field for line in COMMANDS[version] for _, field, _, _ in string.Formatter().parse(line) if field}
     assert gaps <= known
+
+
+@pytest.mark.parametrize("version", COMMANDS)
+def test_a_command_that_the_sweep_lacks_is_an_error(version: str) -> None:
+    names = {line.split()[0].partition("#")[0] for line in COMMANDS[version]}
+    require_all(version, names)
+    with pytest.raises(ValueError, match=r"not in the sweep: \['newCommand'\]; not in the tool: \['topicList'\]"):
+        require_all(version, names - {"topicList"} | {"newCommand"})
