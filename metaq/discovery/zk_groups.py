@@ -37,10 +37,14 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """``members``: consumer id -> its topics, for running consumers. ``partitions``: topic -> readable partitions."""
+    """``members``: consumer id -> its topics, for running consumers. ``partitions``: topic -> readable partitions.
+
+    ``away``: brokers whose partitions are not among these as long as they cannot be asked.
+    """
 
     members: Mapping[str, Sequence[str]]
     partitions: Mapping[str, Sequence[Partition]]
+    away: frozenset[int | str] = frozenset()
 
 
 class ZooKeeperMembership:

@@ -114,14 +114,16 @@ class MetaqCore(ConsumerCore[Delivery]):
             retry_max_s=options.retry_max_s, max_attempts=options.max_attempts, dedupe=options.dedupe
         )
         self.consumer_id = f"{group}_{options.consumer_id or f'{own_ip()}-{os.getpid()}-{uuid.uuid4()}'}"
+        self._directory = cluster.directory
         membership, storage = self._members(options)
         self._membership = membership
-        last, topics = LastConsumed(cluster.directory, cluster.pool), options.topics
+        directory, topics = self._directory, options.topics
+        last = LastConsumed(directory, cluster.pool)
         # offsets of an older incarnation do not apply
         start = "earliest" if isinstance(options.start, Mapping) else options.start
-        begin = StartResolver(cluster.directory, cluster.pool, start).resolve
+        begin = StartResolver(directory, cluster.pool, start).resolve
         checks: type[Incarnations] | type[StoredOffsets] = Incarnations if cluster.zookeeper is None else StoredOffsets
-        incarnations = checks(cluster.directory, storage, group, topics, begin, last)
+        incarnations = checks(directory, storage, group, topics, begin, last)
         read = options.read_settings(group)
         coordinator = MemberCoordinator(
             state,
@@ -146,9 +148,10 @@ class MetaqCore(ConsumerCore[Delivery]):
     def fetching(self) -> Fetchers:
         check, cluster = self.coordinator.check_incarnations, self.cluster
         check_s = inf if cluster.zookeeper is None else self.options.save_s
-        return Fetchers(self.state, cluster.directory, cluster.pool, self.group, check, check_s, self.clock)
+        return Fetchers(self.state, self._directory, cluster.pool, self.group, check, check_s, self.clock)
 
     def _members(self, options: ConsumerOptions) -> tuple[Membership, OffsetStorage]:
+        """Return the membership and the offsets. A group at brokers has a directory of those that answer: set it."""
         cluster = self.cluster
         offsets = None if options.offsets is None else bounded(options.offsets)
         if cluster.zookeeper is not None:
@@ -169,11 +172,12 @@ class MetaqCore(ConsumerCore[Delivery]):
             return lone, offsets
         member = BrokerMember(options.group, self.consumer_id, tuple(options.topics), options.session_s, new_token())
         shared = BrokerMembership(cluster.directory, cluster.pool, member, cluster.pool.clock, has_offsets=not is_given)
+        self._directory = shared.directory
         listed = ListedMembership(cluster.directory, cluster.pool, shared, lone)
         return listed, offsets or bounded(ListedOffsets(listed, shared, folder / "offsets.sqlite"))
 
     def _starts(self, options: ConsumerOptions) -> Starts:
-        starts = StartResolver(self.cluster.directory, self.cluster.pool, options.start)
+        starts = StartResolver(self._directory, self.cluster.pool, options.start)
         kept = self._membership.kept if isinstance(self._membership, ZooKeeperMembership) else None
         return starts if kept is None else CheckedStarts(kept.check_unread, starts)
 

@@ -4,8 +4,11 @@ A consumer joins the group at every broker of the list. Each broker gives away i
 offsets in them: two members never own one partition, and a list of brokers may change without any offset being lost.
 Members compute the assignment from the members that all brokers know.
 
-A thread for each broker prolongs the session there, and detects changes. While a broker is away, its partitions are not
-read after the session at it has ended, and nothing is assigned anew.
+A thread for each broker prolongs the session there, and detects changes. While a broker is away, nothing is assigned
+anew until the session at it has ended. Then its partitions are not read, and those of the other brokers are divided
+among the members that all of these know; the broker's are divided again when it is back. Members may see different
+brokers meanwhile: a partition is owned once, because its broker decides, and it is wanted by a member, because of two
+members that each know the other both are members at the same brokers, and compute the same.
 
 Source: docs/client-internals.md, "How a group divides partitions"; docs/protocol.md, "group";
 docs/adr/0042-groups-at-brokers.md.
@@ -16,11 +19,11 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from metaq.backends.metaq.group_requests import (
     ConsumerIdTaken,
@@ -29,16 +32,18 @@ from metaq.backends.metaq.group_requests import (
     NotNow,
     StoredOffset,
     ask_group,
+    keeps_groups,
     offset_rows,
 )
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.groups.ownership.membership import topic_partitions
 from metaq.client.offsets import GroupOffset
 from metaq.client.sql_offsets import SqliteOffsets
-from metaq.discovery.base import Directory
+from metaq.discovery.base import Away, Directory, without
+from metaq.discovery.fixed import FixedDirectory
 from metaq.discovery.zk_groups import GroupView
-from metaq.errors import ConsumerIdInUse, MetaqError
-from metaq.model import Address, TopicPartition
+from metaq.errors import ConnectionFailed, ConsumerIdInUse, DeadlineExceeded, MetaqError, TopicNotFound
+from metaq.model import Address, Partition, PartitionState, TopicPartition
 from metaq.net.clock import Clock
 
 ANSWER_S: Final = 5.0
@@ -48,9 +53,16 @@ BEAT_S: Final = 1.0
 """Longest time in seconds between two requests to a broker: a member learns of changes after this time."""
 
 REFRESH_S: Final = 5.0
-"""Seconds between two checks for new partitions."""
+"""Seconds between two checks for new partitions, and shortest pause before a broker is asked again that did not answer,
+and where the consumer has not been a member.
+"""
+
+SILENT_FACTOR: Final = 4
+"""This pause, as a multiple of the time for which its answer was waited for."""
 
 _LOG: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +86,9 @@ class _BrokerLink:
         self._owned: dict[LocalPartition, float] = {}  # and until when that is certain
         self._claimed: frozenset[LocalPartition] = frozenset()
         self._seen: object = None
-        self.away = False
+        self._until_s = -inf
+        self.away: MetaqError | None = None
+        """Why the broker could not be asked the last time."""
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -92,14 +106,21 @@ class _BrokerLink:
             except ConsumerIdInUse:
                 on_taken()
             except MetaqError as error:
-                if not self.away and not self._stopped.is_set():
-                    text = "group %s: broker %s cannot be asked: its partitions are not read, positions are kept: %s"
-                    _LOG.warning(text, self._member.group, self.address, error)
-                self.away = True
+                self.note_away(error)
                 continue
-            if self.away or self._seen != before or self._owned.keys() != self._claimed:
+            was_away, self.away = self.away, None
+            if was_away or self._seen != before or self._owned.keys() != self._claimed:
                 on_change()
-            self.away = False
+
+    def note_away(self, error: MetaqError) -> None:
+        """The broker could not be asked. The thread asks it again; log it once."""
+        if not self.away and not self._stopped.is_set():
+            _log_away(self._member.group, self.address, error)
+        self.away = error
+
+    def has_ended(self) -> bool:
+        """Whether the session may have ended, by the clock of this consumer."""
+        return self._clock.monotonic() >= self._until_s
 
     def join(self) -> Mapping[str, list[str]]:
         """Join the group, or prolong the session; return the members and their topics.
@@ -115,7 +136,7 @@ class _BrokerLink:
             )
             self._note_owned(body.places("owned"), sent_s)
             members = body.members()
-            self._seen = members, body.text("generation")
+            self._seen, self._until_s = (members, body.text("generation")), sent_s + me.session_s
         return members
 
     def claim(self, places: Collection[LocalPartition]) -> set[LocalPartition]:
@@ -158,6 +179,8 @@ class _BrokerLink:
         me = self._member
         try:
             with self._pool.lease(self.address) as session:
+                if not keeps_groups(session):
+                    raise NotNow(f"broker {self.address}", "it keeps no consumer groups")
                 return ask_group(session, action, me.group, token=me.token, **fields)
         except ConsumerIdTaken:
             raise ConsumerIdInUse(me.group, me.consumer_id, str(self.address)) from None
@@ -176,6 +199,26 @@ class _BrokerLink:
                 self._ask("leave")
 
 
+class _Answering(FixedDirectory):
+    """The brokers at ``addresses`` that are not in ``absent()``."""
+
+    def __init__(self, addresses: Collection[Address], pool: SessionPool, absent: Away) -> None:
+        super().__init__(list(addresses), pool, away=absent)
+        self._absent = absent
+
+    def _addresses(
+        self, topics: Collection[str] | None = None, among: Collection[int | str] | None = None
+    ) -> Sequence[Address]:
+        return without(super()._addresses(topics, among), self._absent())
+
+    def available_now(
+        self, topics: Iterable[str] | None = None, among: Collection[int | str] | None = None
+    ) -> tuple[Mapping[TopicPartition, PartitionState], dict[Address, MetaqError]]:
+        absent = dict(self._absent())
+        found, failed = super().available_now(topics, among)
+        return found, absent | failed
+
+
 class BrokerMembership:
     """The membership of ``member`` at all brokers of ``directory``. One thread at a time, beside the links' own.
 
@@ -191,9 +234,13 @@ class BrokerMembership:
         self, directory: Directory, pool: SessionPool, member: BrokerMember, clock: Clock, *, has_offsets: bool = True
     ) -> None:
         self.group, self.consumer_id, self._has_offsets = member.group, member.consumer_id, has_offsets
-        self._directory, self._member, self._clock = directory, member, clock
+        self._member, self._clock = member, clock
         self._pool = pool.hurried(ANSWER_S)
+        self.directory = _Answering(directory.addresses(), self._pool, self._absent)
+        """The brokers that are not away."""
         self._links: dict[int | str, _BrokerLink] = {}
+        self._silent: dict[Address, tuple[MetaqError, float]] = {}
+        """Brokers where this consumer has not been a member: why they could not be asked, and when they are again."""
         self._on_change: Callable[[], None] = lambda: None
         self._on_lost: Callable[[], None] = lambda: None
         self.registered = False
@@ -203,7 +250,7 @@ class BrokerMembership:
         self._on_change, self._on_lost = on_change, on_lost
 
     def register(self) -> None:
-        """Join the group at all brokers.
+        """Join the group at all brokers that answer.
 
         Raises:
             ConsumerIdInUse: A broker knows another consumer with this id.
@@ -212,21 +259,71 @@ class BrokerMembership:
         self.registered = True
 
     def _join(self) -> list[Mapping[str, list[str]]]:
-        """Join at all brokers of the list; return the members that each of them knows."""
-        brokers = self._directory.brokers()
-        for broker in [one for one, link in self._links.items() if brokers.get(int(one)) != link.address]:
-            self._links.pop(broker).stop()
-        found = []
+        """Join at all brokers that answer; return the members that each of them knows, at least one."""
+        brokers = self._asked(self.directory.brokers)
+        for broker, link in list(self._links.items()):
+            if brokers.get(int(broker), None if link.away is None else link.address) != link.address:
+                self._links.pop(broker).stop()
+        found: list[Mapping[str, list[str]]] = []
         for broker, address in brokers.items():
-            link = self._links.get(broker)
-            if link is None:
-                link = _BrokerLink(address, self._member, self._pool, self._clock)
+            link = self._links.get(broker) or _BrokerLink(address, self._member, self._pool, self._clock)
+            began_s = self._clock.monotonic()
+            try:
                 found.append(link.join())
+            except MetaqError as error:
+                if not error.retryable:
+                    raise
+                self._note_away(address, error, began_s)
+                continue
+            if broker not in self._links:
                 self._links[broker] = link
                 link.start(self._on_change, self._taken)
-            else:
-                found.append(link.join())
+        self._check_sessions()
+        if not found:
+            raise next(iter(self._absent().values())).with_traceback(None)
         return found
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        """Return the result of ``ask``, without the brokers that turn out to be away.
+
+        Raises:
+            MetaqError: None is left, or the session at one has not ended.
+        """
+        while True:
+            self._check_sessions()
+            absent, began_s = {str(address) for address in self._absent()}, self._clock.monotonic()
+            try:
+                return ask()
+            except (ConnectionFailed, DeadlineExceeded) as error:
+                if error.address in absent:
+                    self._silent.clear()  # none is left: ask all again
+                    raise
+                self._note_away(Address.parse(error.address), error, began_s)
+
+    def _check_sessions(self) -> None:
+        """Raise the error of a broker that is away, but where the session of this consumer has not ended: it may come
+        back in time, and then no partition changes its owner.
+        """
+        for link in self._links.values():
+            if (error := link.away) is not None and not link.has_ended():
+                raise error.with_traceback(None)
+
+    def _note_away(self, address: Address, error: MetaqError, began_s: float) -> None:
+        for link in self._links.values():
+            if link.address == address:
+                link.note_away(error)
+                return
+        if address not in self._silent:
+            _log_away(self.group, address, error)
+        now_s = self._clock.monotonic()
+        self._silent[address] = error, now_s + max(REFRESH_S, SILENT_FACTOR * (now_s - began_s))
+
+    def _absent(self) -> Mapping[Address, MetaqError]:
+        """Return the brokers that are not asked now, and why."""
+        now_s = self._clock.monotonic()
+        silent = {address: error for address, (error, again_s) in self._silent.items() if now_s < again_s}
+        links = {link.address: link.away for link in list(self._links.values())}
+        return {address: error for address, error in {**silent, **links}.items() if error is not None}
 
     def _taken(self) -> None:
         self.registered = False
@@ -234,20 +331,37 @@ class BrokerMembership:
         self._on_change()
 
     def view(self) -> GroupView:
-        """Return the members that all brokers know, and all partitions.
+        """Return the members that all brokers know, and all partitions; without the brokers that are away.
 
         A member that a broker does not know uses another list, or has just come: it gets no partitions yet.
         """
         lists = self._join()
         common = set.intersection(*(set(members) for members in lists))
         members = {consumer: lists[0][consumer] for consumer in common}
-        return GroupView(members, topic_partitions(self._directory, self._member.topics))
+        return GroupView(members, self._asked(self._partitions), self._away())
+
+    def _partitions(self) -> Mapping[str, list[Partition]]:
+        """Return the partitions of each topic; none of one that only a broker may have that is away."""
+        found: dict[str, list[Partition]] = {}
+        for topic in self._member.topics:
+            try:
+                found |= topic_partitions(self.directory, [topic])
+            except TopicNotFound:
+                if not self._absent():
+                    raise
+                found[topic] = []
+        return found
+
+    def _away(self) -> frozenset[int | str]:
+        return frozenset(broker for broker, link in self._links.items() if link.away is not None)
 
     def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
         """Claim ``partitions``; return the ones that this consumer owns now, none of brokers that are away."""
         wanted = self.by_broker(partitions)
         found: set[TopicPartition] = set()
         for broker, link in self._links.items():
+            if link.away is not None:
+                continue
             there = wanted.get(broker, {})
             try:
                 owned = link.claim(list(there))
@@ -417,6 +531,11 @@ class OffsetsAtBrokers:
             stored: Mapping[LocalPartition, Any] = self._membership.link(broker).load(list(there))
             found |= {there[place]: offset for place, offset in stored.items()}
         return found
+
+
+def _log_away(group: str, address: Address, error: MetaqError) -> None:
+    text = "group %s: broker %s cannot be asked: its partitions are not read, positions are kept: %s"
+    _LOG.warning(text, group, address, error)
 
 
 def new_token() -> str:

@@ -138,10 +138,18 @@ class MemberCoordinator:
         Raises:
             MetaqError: The storage could not be used. Positions are kept.
         """
+        failure: MetaqError | None = None
         with self._saving:
-            if places is None:
-                self._saver.save_unclaimed(self._unclaimed())
+            try:
+                if places is None:
+                    self._saver.save_unclaimed(self._unclaimed())
+            except MetaqError as error:  # their broker may be the only one that is away
+                if not error.retryable:
+                    raise
+                failure = error
             self._save(places)
+        if failure is not None:
+            raise failure
 
     def check_incarnations(self, broker: int | str) -> set[TopicPartition]:
         """Return the partitions of a broker whose incarnation has changed since they were assigned; they are started
@@ -298,7 +306,7 @@ class MemberCoordinator:
         if any(now_s >= self._membership.until_s(where) for where in owned & self._claimed):
             self._state.pause("another consumer may have had the partitions meanwhile")
         self._state.keep(wanted & owned & self._claimed)
-        self._release(self._claimed - wanted)
+        self._release({where for where in self._claimed - wanted if where.partition.broker not in view.away})
         others = {where for where in owned - self._claimed - wanted if _is_there(where, view)}
         self._save_suspended()
         self._drop(others)

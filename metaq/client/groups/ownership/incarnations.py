@@ -96,7 +96,7 @@ class Incarnations(IncarnationCheck):
             unknown = {where for where, reported in self.known.items() if reported is None or where in self._unsaved}
         if not (fresh or unknown):
             return stored
-        now = self.directory.available(self.topics)
+        now = self._now({where for where in fresh if where in stored and stored[where].offset})
         before = self._stored_incarnations({*fresh, *unknown})
         offsets: dict[TopicPartition, GroupOffset] = {}
         for where in fresh:
@@ -114,6 +114,14 @@ class Incarnations(IncarnationCheck):
             self.known |= found
             self._unsaved = set() if is_stored else set(changed)
         return {**stored, **offsets}
+
+    def _now(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, PartitionState]:
+        """Return the partitions of the brokers that answer. Raise if a broker of ``places`` may not be among them."""
+        now, away = self.directory.available_now(self.topics)
+        answering = {where.partition.broker for where in now}
+        if away and any(where not in now and where.partition.broker not in answering for where in places):
+            raise next(iter(away.values())).with_traceback(None)
+        return now
 
     def changed(self, places: Collection[TopicPartition]) -> set[TopicPartition]:
         """Return those ``places`` whose incarnation has changed since they were read. Raises as ``checked``."""

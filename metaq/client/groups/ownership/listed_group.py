@@ -82,17 +82,27 @@ class ListedMembership:
         self._chosen.register()
 
     def _choose(self) -> BrokerMembership | LoneMembership:
-        """Raises ``ValueError`` if only some brokers keep groups, and these know the group: its offsets would not count
+        """Ask the brokers that answer; all of them, where one keeps no groups.
+
+        Raises ``ValueError`` if only some brokers keep groups, and these know the group: its offsets would not count
         any more, and its members would read what this consumer reads.
         """
         without: list[Address] = []
-        known = False
-        for address in self._directory.brokers().values():
-            with self._pool.lease(address) as session:
-                if not keeps_groups(session):
-                    without.append(address)
-                else:
-                    known = known or _knows(session, self.group)
+        known, answered, failure = False, False, None
+        for address in self._directory.addresses():
+            try:
+                with self._pool.lease(address) as session:
+                    answered = True
+                    if not keeps_groups(session):
+                        without.append(address)
+                    else:
+                        known = known or _knows(session, self.group)
+            except MetaqError as error:
+                if not error.retryable:
+                    raise
+                failure = error
+        if failure is not None and (not answered or (without and not known)):
+            raise failure
         if not without:
             return self._shared
         named = ", ".join(map(str, without))

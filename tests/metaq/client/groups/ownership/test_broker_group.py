@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import pytest
@@ -26,6 +28,14 @@ pytestmark = pytest.mark.process
 
 QUICK: dict[str, Any] = {"poll_max_s": 0.05, "session_s": 2.0, "save_s": 0.2, "drain_s": 1.0}
 PARTITIONS = 4
+
+MEMBER = """
+import sys
+from metaq import MetaQ
+
+with MetaQ(sys.argv[1]) as mq, mq.consumer("g", ["t"], session_s=2.0, save_s=0.2, poll_max_s=0.05) as consumer:
+    consumer.run(lambda message: None)
+"""
 
 
 @pytest.fixture
@@ -115,6 +125,60 @@ def test_a_broker_that_returns_has_the_offsets_and_gives_nothing_away(
         mq.producer().send("t", "f", partition=Partition(1, 0))
         wait_until(lambda: "f" in found, "the broker's partitions are read again")
     assert sorted(set(found)) == sorted(found), "nothing comes twice"
+
+
+def test_a_broker_that_is_away_does_not_hold_up_the_others(
+    mq: MetaQ, brokers: list[RunningBroker], start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """A member is killed and another one joins meanwhile: the partitions of the other broker change their owners."""
+    found: list[str] = []
+    third: list[str] = []
+
+    def send_near(*texts: str) -> None:
+        with MetaQ(str(brokers[0].address)) as near:
+            producer = near.producer()
+            for number, text in enumerate(texts):
+                producer.send("t", text, partition=Partition(0, number % 2))
+
+    def here(consumer: GroupConsumer) -> set[Partition]:
+        return {where.partition for where in consumer.assignment if where.partition.broker == 0}
+
+    with ExitStack() as stack:
+        first = stack.enter_context(Popen([sys.executable, "-c", MEMBER, mq.consumers.name]))
+        stack.callback(first.kill)
+        second = stack.enter_context(reading(mq.consumer("g", ["t"], **QUICK), found))
+        wait_until(lambda: len(mq.cluster.members("g")) == len(second.assignment) == 2, "they share the partitions")
+        brokers[1].process.kill()
+        brokers[1].process.wait()
+        first.kill()
+        send_near("a", "b")
+        wait_until(lambda: sorted(found) == ["a", "b"], "the partitions of the killed member are read")
+        with reading(mq.consumer("g", ["t"], **QUICK), third) as other:
+            wait_until(lambda: (len(here(second)), len(here(other))) == (1, 1), "one that is new gets its share")
+            send_near("c", "d")
+            wait_until(lambda: len(found + third) == 4, "both read")
+            start_broker("start", "-f", tmp_path / "1" / "server.ini", "--port", str(brokers[1].address.port))
+            send(mq, "e", "f", "g", "h")
+            wait_until(lambda: len(found + third) == 8, "the broker's partitions are read again")
+            wait_until(lambda: (len(second.assignment), len(other.assignment)) == (2, 2), "all are divided again")
+    assert sorted(found + third) == list("abcdefgh"), "nothing comes twice"
+    assert not any(one.bytes_behind for one in mq.cluster.lag("g"))
+
+
+def test_a_topic_that_only_the_broker_has_that_is_away(
+    mq: MetaQ, brokers: list[RunningBroker], start_broker: StartBroker, tmp_path: Path
+) -> None:
+    found: list[str] = []
+    rare = start_broker("start", "-f", write_ini(tmp_path / "rare", "[topic=rare]\n", brokerId=2))
+    with MetaQ(f"{mq.consumers.name},{rare.address}") as three:
+        three.producer().send("rare", "r1")
+        rare.process.kill()
+        rare.process.wait()
+        with reading(three.consumer("g", ["t", "rare"], **QUICK), found):
+            send(mq, "a")
+            wait_until(lambda: found == ["a"], "the other topic is read")
+            start_broker("start", "-f", tmp_path / "rare" / "server.ini", "--port", str(rare.address.port))
+            wait_until(lambda: found == ["a", "r1"], "the broker is asked again")
 
 
 def test_two_programs_with_one_id(mq: MetaQ) -> None:
