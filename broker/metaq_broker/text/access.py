@@ -12,7 +12,8 @@
 
 If clients need accounts, an account belongs to a client if its access key is a name in the client's certificate, or if
 it lists the client's address. Publishing needs ``PUB``, subscribing ``SUB``; for topics that are hidden from users, the
-account must name them. Any account allows ``stats``, the lists of groups, and transactions.
+account must name them. ``group`` needs ``SUB`` on the group, too, as RocketMQ's clients do for theirs. Any account
+allows ``stats``, the names of groups, and transactions.
 
 Source: docs/operations.md, "Who may do what".
 """
@@ -112,6 +113,12 @@ class Access:
             return self._forbidden(f"subscribe to topic {topic}", "allowSubscribe")
         if not self._has_permission(topic, Permission.SUB):
             return self._forbidden(f"subscribe to topic {topic}", "aclFile")
+        return None
+
+    def use_group(self, group: str) -> Refused | None:
+        """Return why this client may not be in ``group``, or see and change what belongs to it; ``None`` if it may."""
+        if self._needs_account() and not any(each.may_use_group(group) for each in self._own or ()):
+            return self._forbidden(f"use group {group}", "aclFile")
         return None
 
     def _needs_account(self) -> bool:

@@ -56,7 +56,7 @@ from metaq_broker.serve.foreign import METAQ
 from metaq_broker.serve.replies import FileReply, ReplyQueue, SlowReply, never
 from metaq_broker.serve.session import Client
 from metaq_broker.text.access import Access
-from metaq_broker.text.groups.group_commands import GroupCommands, anybody
+from metaq_broker.text.groups.group_commands import EVERYTHING, GroupCommands, GroupRights
 from metaq_broker.text.put_replies import (
     GroupedReplies,
     Worded,
@@ -425,7 +425,8 @@ class TextSession:
         def answer(code: int, text: str) -> None:
             slot.complete(encode_result(code, text, request.opaque))
 
-        self._services.groups.carry_out(request, anybody if access is None else access.subscribe, answer)
+        rights = EVERYTHING if access is None else GroupRights(access.subscribe, access.use_group)
+        self._services.groups.carry_out(request, rights, answer)
 
     def _refuse(self, refused: Refused, opaque: int) -> None:
         self._replies.add(encode_result(refused.code, refused.text, opaque))

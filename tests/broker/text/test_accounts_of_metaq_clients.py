@@ -20,6 +20,7 @@ from metaq.protocols.text.commands import (
     Command,
     Get,
     GetOffset,
+    GroupRequest,
     Put,
     PutBatch,
     Stats,
@@ -27,6 +28,7 @@ from metaq.protocols.text.commands import (
     Value,
     Version,
 )
+from metaq.protocols.text.group_bodies import encode_body as encode_fields
 
 pytestmark = pytest.mark.process
 
@@ -102,6 +104,21 @@ def test_a_certificate_names_the_account(tmp_path: Path, certificates: Certifica
     check("mallory", "orders", publishes=False, subscribes=False)
     check("", "orders", publishes=False, subscribes=False)
     assert "WARNING: aclEnable" not in broker.log_text()
+    broker.end()
+
+
+def test_a_group_at_the_broker_needs_its_own_right(tmp_path: Path, certificates: Certificates) -> None:
+    accounts = ACCOUNTS.replace("bills=SUB]\n", "bills=SUB]\n  groupPerms: [hers=SUB, sends=PUB]\n")
+    broker = launched(tmp_path, accounts, with_certificates(certificates))
+    join = encode_fields(token="a", consumer="c", session_ms=1000, topics=["orders"])
+    save = encode_fields(token="a", offsets=[["orders", 0, "1-9", None]])
+    for name, groups in (("alice", {"hers"}), ("boss", {"hers", "others", "sends"})):
+        with closing(tls_session(broker, certificates.client(name))) as session:
+            for group in ("hers", "others", "sends"):
+                expected = 200 if group in groups else f"client {name} may not use group {group} (aclFile)"
+                for action, body in (("join", join), ("save", save), ("list", b"{}")):
+                    assert reported(session, GroupRequest(action, group, body, 0)) == expected
+            assert reported(session, GroupRequest("names", "-", b"{}", 0)) == 200
     broker.end()
 
 

@@ -6,7 +6,7 @@ Answers to ``claim`` and ``save`` are sent when everything is on the disk.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from metaq.discovery.zk_layout import GroupOffset
 from metaq.errors import MetaqError
@@ -28,13 +28,18 @@ from metaq_broker.text.refusals import Refused
 Answer = Callable[[int, str], None]
 """Receives the code and the text of the reply, once."""
 
-MaySubscribe = Callable[[str], Refused | None]
-"""Returns why the client may not read a topic."""
+May = Callable[[str], Refused | None]
+"""Returns why the client may not do something with a name."""
 
 
-def anybody(topic: str) -> Refused | None:
-    """Every client may read every topic."""
-    return None
+class GroupRights(NamedTuple):
+    """What a client may do: read a topic, and use a group."""
+
+    subscribe: May
+    use_group: May
+
+
+EVERYTHING: Final = GroupRights(lambda topic: None, lambda group: None)
 
 
 NAME_CHARS_MAX: Final = 1024
@@ -49,14 +54,14 @@ class GroupCommands:
     def __init__(self, groups: KeptGroups | None) -> None:
         self._groups = groups
 
-    def carry_out(self, request: GroupRequest, may_subscribe: MaySubscribe, answer: Answer) -> None:
+    def carry_out(self, request: GroupRequest, rights: GroupRights, answer: Answer) -> None:
         """Carry out a request, and call ``answer``, now or when it is durable."""
         groups = self._groups
         if groups is None:
             answer(UNAVAILABLE, _OFF)
             return
         try:
-            code, text, waits = self._result(groups, request, may_subscribe)
+            code, text, waits = self._result(groups, request, rights)
         except IdTaken as error:
             answer(CONFLICT, str(error))
             return
@@ -78,14 +83,16 @@ class GroupCommands:
 
         groups.table.when_durable(durable)
 
-    def _result(self, groups: KeptGroups, request: GroupRequest, may_subscribe: MaySubscribe) -> tuple[int, str, bool]:
+    def _result(self, groups: KeptGroups, request: GroupRequest, rights: GroupRights) -> tuple[int, str, bool]:
         """Return code and text, and whether they must wait until all changes are on the disk."""
         name, body = request.group, decode_body(request.body)
         _check(name)
+        if request.action != "names" and (refused := rights.use_group(name)) is not None:
+            return FORBIDDEN, refused.text, False
         forgotten = {topic for topic, _ in groups.offsets(name)} if request.action == "forget" else set()
         for topic in _topics(request.action, body) | forgotten:
             _check(topic)
-            if (refused := may_subscribe(topic)) is not None:
+            if (refused := rights.subscribe(topic)) is not None:
                 return FORBIDDEN, refused.text, False
         match request.action:
             case "join":

@@ -8,7 +8,7 @@ import pytest
 from manual_loop import Steps
 from metaq_broker.clock import ManualClock
 from metaq_broker.log.state.state_table import StateTable
-from metaq_broker.text.groups.group_commands import GroupCommands, anybody
+from metaq_broker.text.groups.group_commands import EVERYTHING, GroupCommands
 from metaq_broker.text.groups.group_state import KeptGroups
 from metaq_broker.text.refusals import Refused
 from stored import QuickFiles
@@ -31,7 +31,7 @@ class Setting:
 
     def send(self, action: str, body: bytes) -> None:
         request = GroupRequest(action, "g", body, 1)
-        self.commands.carry_out(request, anybody, lambda code, text: self.answers.append((code, text)))
+        self.commands.carry_out(request, EVERYTHING, lambda code, text: self.answers.append((code, text)))
 
     def join(self, token: str = "a", consumer: str = "c") -> tuple[int, str]:
         return self.ask("join", token=token, consumer=consumer, session_ms=1000, topics=["t"])
@@ -98,14 +98,25 @@ def test_a_topic_that_the_client_may_not_read(setting: Setting) -> None:
     body = encode_body(token="a", consumer="c", session_ms=1000, topics=["secret"])
     setting.commands.carry_out(
         GroupRequest("join", "g", body, 1),
-        lambda topic: Refused(403, f"not {topic}"),
+        EVERYTHING._replace(subscribe=lambda topic: Refused(403, f"not {topic}")),
         lambda code, text: setting.answers.append((code, text)),
     )
     assert setting.answers == [(403, "not secret")]
 
 
+@pytest.mark.parametrize("action", ["join", "leave", "claim", "release", "load", "save", "forget", "list", "names"])
+def test_a_group_that_the_client_may_not_use(setting: Setting, action: str) -> None:
+    fields = {"token": "a", "consumer": "c", "session_ms": 1000, "topics": [], "partitions": [], "offsets": []}
+    setting.commands.carry_out(
+        GroupRequest(action, "g", encode_body(**fields), 1),
+        EVERYTHING._replace(use_group=lambda group: Refused(403, f"not {group}")),
+        lambda code, text: setting.answers.append((code, text)),
+    )
+    assert setting.answers == [(200, '{"names":[]}') if action == "names" else (403, "not g")]
+
+
 def test_a_broker_without_groups_says_so() -> None:
     answers: list[tuple[int, str]] = []
     request = GroupRequest("names", "-", b"{}", 1)
-    GroupCommands(None).carry_out(request, anybody, lambda code, text: answers.append((code, text)))
+    GroupCommands(None).carry_out(request, EVERYTHING, lambda code, text: answers.append((code, text)))
     assert answers == [(503, "this broker keeps no consumer groups: it has a role in replication")]
