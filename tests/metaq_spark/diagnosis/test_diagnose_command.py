@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -19,6 +20,11 @@ from metaq.client.metaq import MetaQ
 from metaq_spark.cli import main
 
 pytestmark = pytest.mark.process
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.fixture
@@ -61,6 +67,21 @@ def test_json_and_status(checkpoint: Path, dev_broker: RunningBroker) -> None:
     status, out, _ = run(checkpoint, "--sample", 0)
     assert status == 14
     assert "UNKNOWN" in out
+
+
+@pytest.mark.parametrize(("kind", "cleared"), [("xterm", 1), ("dumb", 0)])
+def test_watching_clears_a_terminal_that_can_be_cleared(
+    kind: str, cleared: int, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr("metaq_spark.diagnosis.command.time.sleep", interrupt)
+    monkeypatch.setenv("TERM", kind)
+    assert main(["diagnose", str(checkpoint), "--watch"]) == 14
+    assert (screen.getvalue().count("\x1b[H\x1b[J"), "UNKNOWN" in screen.getvalue()) == (cleared, True)
 
 
 def test_messages_that_wait_without_a_driver(checkpoint: Path, dev_broker: RunningBroker, tmp_path: Path) -> None:
