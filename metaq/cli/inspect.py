@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from metaq.cli.arguments import parse_time
 from metaq.cli.command import JSON, TOPIC, argument, command
-from metaq.cli.output import print_rows
+from metaq.cli.output import note, print_rows
 from metaq.cli.streams import complain
 
 if TYPE_CHECKING:
     from metaq.cli.profile import CommandProfile
+    from metaq.client.metaq import MetaQ
+    from metaq.client.rocketmq.client import RocketMQ
     from metaq.client.rocketmq.cluster import RocketClusterView
     from metaq.client.statistics import TopicSize
 
@@ -128,13 +130,39 @@ def _offsets(options: argparse.Namespace, profile: CommandProfile) -> int:
 
 @command(
     "groups",
-    "list consumer groups",
+    "list consumer groups, or forget one",
+    argument("--forget", metavar="GROUP", help="remove a group without running consumers from bundled brokers"),
+    argument("--execute", action="store_true", help="do it; without this, only show which offsets would be lost"),
     JSON,
     examples=("",),
-    abilities=(("`groups`", "in ZooKeeper or at its brokers", "in ZooKeeper", "yes, not at proxies"),),
+    abilities=(
+        ("`groups`", "in ZooKeeper or at its brokers", "in ZooKeeper", "yes, not at proxies"),
+        ("`groups --forget`", "at its brokers", "no", "no: see `deleteSubGroup` of `mqadmin`"),
+    ),
 )
 def _groups(options: argparse.Namespace, profile: CommandProfile) -> int:
     with profile.connect() as mq:
+        if options.forget is not None:
+            _forget(mq, options)
+            return 0
+        if options.execute:
+            raise ValueError("groups: --execute is for --forget")
         rows = [{"group": name} for name in mq.cluster.groups()]
     print_rows(rows, ("group",), as_json=options.json)
     return 0
+
+
+def _forget(mq: MetaQ | RocketMQ, options: argparse.Namespace) -> None:
+    from metaq.client.metaq import MetaQ
+
+    if not isinstance(mq, MetaQ):
+        raise ValueError("groups --forget: only groups that bundled brokers keep for MetaQ's clients")
+    rows = [
+        {"topic": one.topic, "partition": str(one.partition), "position": one.position}
+        for one in mq.cluster.lag(options.forget)
+        if one.position is not None
+    ]
+    if options.execute:
+        mq.cluster.forget_group(options.forget)
+    print_rows(rows, ("topic", "partition", "position"), as_json=options.json)
+    note("the group is forgotten" if options.execute else "nothing is forgotten; --execute does it")

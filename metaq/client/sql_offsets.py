@@ -234,6 +234,14 @@ class SqliteOffsets(DbApiOffsets):
                     (where.topic, str(where.partition), group, incarnation),
                 )
 
+    def forget(self, group: str, partitions: Collection[TopicPartition]) -> None:
+        """Remove the offsets of ``group`` in ``partitions``."""
+        with self._cursor() as cursor:
+            for table in (TABLE, INCARNATIONS):
+                statement = f'DELETE FROM {table} WHERE topic = ? AND "partition" = ? AND group_id = ?'
+                for where in partitions:
+                    cursor.execute(statement, (where.topic, str(where.partition), group))
+
     def _open(self) -> sqlite3.Connection:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(self._path, timeout=10.0, check_same_thread=False)

@@ -18,6 +18,8 @@ from metaq.cli.main import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE
 from metaq.client.groups.deliveries import Delivery
 from metaq.errors import PartitionLost
 from metaq.formats.frames import HEADER_BYTES
+from metaq.model import Partition
+from metaq.testing.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.process
 
@@ -142,3 +144,35 @@ def test_parked_messages_are_listed_sent_again_and_discarded(metaq: Command) -> 
         )
     assert "3 messages discarded" in metaq("dlq", "discard", "g", "--all")[2]
     assert metaq("dlq", "list", "g")[1] == ["number  topic  partition  offset  parked  reason"]
+
+
+def test_a_group_at_brokers_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: CapturedCommand
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "broker").mkdir()
+    with BrokerProcess(tmp_path / "broker") as broker, MetaQ(broker.cluster) as mq:
+        metaq = Command(broker.cluster, command)
+        monkeypatch.setenv("METAQ_CLUSTER", broker.cluster)
+        mq.producer().send("orders", "a", partition=Partition(0, 0))
+        assert metaq("consume", "orders", "--group", "g")[:2] == (EXIT_OK, ["a"])
+        status, lines, error = metaq("groups", "--forget", "g", "--json")
+        assert json.loads(lines[0]) == {"topic": "orders", "partition": "0-0", "position": SIZE}
+        assert (status, error) == (EXIT_OK, "nothing is forgotten; --execute does it\n")
+        with mq.consumer("g", ["orders"]) as consumer:
+            wait_until(lambda: len(consumer.assignment) > 0, "it is a member")
+            status, _, error = metaq("groups", "--forget", "g", "--execute")
+        assert (status, "group 'g' has running consumers" in error) == (EXIT_USAGE, True)
+        assert metaq("groups")[1] == ["group", "g"]
+        assert metaq("groups", "--forget", "g", "--execute")[2] == "the group is forgotten\n"
+        assert metaq("groups")[1] == ["group"]
+        assert metaq("groups", "--forget", "g", "--execute")[0] == EXIT_USAGE
+        assert metaq("consume", "orders", "--group", "g")[1] == ["a"]
+
+
+def test_other_groups_are_not_forgotten(metaq: Command) -> None:
+    status, _, error = metaq("groups", "--forget", "g", "--execute")
+    assert (status, error) == (
+        EXIT_USAGE,
+        "metaq: groups in ZooKeeper are not forgotten; only those that bundled brokers keep\n",
+    )

@@ -28,6 +28,10 @@ from metaq_broker.log.state.state_table import StateTable
 SESSIONS_MAX: Final = 100_000
 """Limit on the members of all groups."""
 
+TOPICS_OF_MEMBER_MAX: Final = 1024
+TOPIC_BYTES_MAX: Final = 16 << 20
+"""Limit on the names of the topics of all members, in UTF-8."""
+
 _OWNER, _OFFSET = "owner", "offset"
 _NOTHING: Final = StoredOffset(None, None)
 
@@ -71,7 +75,7 @@ class KeptGroups:
         self.table, self._monotonic = table, monotonic
         self._run = secrets.token_hex(4)
         self._groups: dict[str, _Group] = {}
-        self._count = 0
+        self._count = self._topic_bytes = 0
         for key, value in table.items():
             kind, name, topic, index = json.loads(key)
             group, fields = self._groups.setdefault(name, _Group()), json.loads(value)
@@ -90,18 +94,20 @@ class KeptGroups:
 
         Raises:
             IdTaken: Another session with this consumer id has not ended.
-            GroupRefused: There are too many members.
+            GroupRefused: There are too many members, or topics.
         """
         group = self._current(name)
         taken = [one for one in group.sessions.values() if one.consumer == consumer and one.token != token]
         if taken:
             raise IdTaken(f"group {name}: a consumer with the id {consumer} is a member already")
         session = group.sessions.get(token)
+        self._check_topics(topics, session)
         if session is None:
             self._check_count()
             session = _Session(token, consumer, length_s, 0.0, None)
             self._add(group, session)
         if session.topics != topics:
+            self._topic_bytes += _bytes(topics) - _bytes(session.topics)
             session.topics = topics
             group.changes += 1
         session.length_s, session.until_s = length_s, self._monotonic() + length_s
@@ -250,8 +256,15 @@ class KeptGroups:
         if self._count >= SESSIONS_MAX:
             raise GroupRefused(f"there are {SESSIONS_MAX} members of groups at this broker; no more are possible")
 
+    def _check_topics(self, topics: tuple[str, ...], session: _Session | None) -> None:
+        if len(topics) > TOPICS_OF_MEMBER_MAX:
+            raise GroupRefused(f"a member has {len(topics)} topics; this broker allows {TOPICS_OF_MEMBER_MAX}")
+        new = _bytes(topics) - (0 if session is None else _bytes(session.topics))
+        if new > 0 and self._topic_bytes + new > TOPIC_BYTES_MAX:
+            raise GroupRefused(f"the topics of all members take more than {TOPIC_BYTES_MAX} bytes at this broker")
+
     def _end(self, name: str, group: _Group, token: str) -> None:
-        del group.sessions[token]
+        self._topic_bytes -= _bytes(group.sessions.pop(token).topics)
         self._count -= 1
         group.changes += 1
         for place in [place for place, owner in group.owners.items() if owner == token]:
@@ -261,6 +274,10 @@ class KeptGroups:
         del group.owners[place]
         group.changes += 1
         self.table.delete(_key(_OWNER, name, place))
+
+
+def _bytes(topics: tuple[str, ...] | None) -> int:
+    return sum(len(topic.encode()) for topic in topics or ())
 
 
 def _key(kind: str, group: str, place: LocalPartition) -> str:

@@ -42,7 +42,7 @@ from metaq.client.sql_offsets import SqliteOffsets
 from metaq.discovery.base import Away, Directory, without
 from metaq.discovery.fixed import FixedDirectory
 from metaq.discovery.zk_groups import GroupView
-from metaq.errors import ConnectionFailed, ConsumerIdInUse, DeadlineExceeded, MetaqError, TopicNotFound
+from metaq.errors import ConnectionFailed, ConsumerIdInUse, DeadlineExceeded, MetaqError, StoreFailed, TopicNotFound
 from metaq.model import Address, Partition, PartitionState, TopicPartition
 from metaq.net.clock import Clock
 
@@ -441,29 +441,39 @@ class OffsetsAtBrokers:
 
     def __init__(self, membership: BrokerMembership, local: Callable[[], SqliteOffsets | None]) -> None:
         self._membership, self._local = membership, local
+        self._moved: set[TopicPartition] = set()
 
     def load(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, GroupOffset]:
         found = self._offsets(partitions)
-        missing = [where for where in partitions if where not in found or found[where].offset is None]
-        if missing and self._take_local(group, missing):
-            found |= self._offsets(missing)
+        if unmoved := set(partitions) - self._moved:
+            missing = {where for where in unmoved if where not in found or found[where].offset is None}
+            if self._take_local(group, unmoved, missing):
+                found |= self._offsets(missing)
+            self._moved |= unmoved
         return {where: GroupOffset.parse(stored.offset) for where, stored in found.items() if stored.offset is not None}
 
-    def _take_local(self, group: str, missing: Collection[TopicPartition]) -> bool:
-        """Store this machine's offsets in ``missing`` at the brokers; return whether there were any."""
+    def _take_local(
+        self, group: str, partitions: Collection[TopicPartition], missing: Collection[TopicPartition]
+    ) -> bool:
+        """Store this machine's offsets in ``missing`` at the brokers; return whether there were any. Those in all
+        ``partitions`` are removed from this machine: they would come back when the brokers forget the group.
+        """
         local = self._local()
         if local is None:
             return False
         try:
-            offsets, incarnations = local.load(group, missing), local.incarnations(group, missing)
+            there, incarnations = local.load(group, partitions), local.incarnations(group, partitions)
+            offsets = {where: there[where] for where in missing if where in there}
+            if offsets:
+                named = ", ".join(map(str, sorted(offsets)))
+                _LOG.info("group %s: the offsets that this machine has stored move to the brokers: %s", group, named)
+                self._save({where: _stored(offset, incarnations.get(where)) for where, offset in offsets.items()}, {})
+            if there:
+                with suppress(StoreFailed):  # tried again by the next consumer
+                    local.forget(group, there)
         finally:
             local.close()
-        if not offsets:
-            return False
-        named = ", ".join(map(str, sorted(offsets)))
-        _LOG.info("group %s: the offsets that this machine has stored move to the brokers: %s", group, named)
-        self._save({where: _stored(offset, incarnations.get(where)) for where, offset in offsets.items()}, {})
-        return True
+        return bool(offsets)
 
     def save(self, group: str, offsets: Mapping[TopicPartition, GroupOffset]) -> None:
         """Store ``offsets`` of partitions that no other consumer owns."""

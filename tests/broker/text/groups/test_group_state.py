@@ -179,3 +179,20 @@ def test_there_is_a_limit_and_ended_sessions_do_not_count(setting: Setting, monk
         setting.join("c")
     setting.clock.advance(10_000)
     setting.join("c")
+
+
+def test_topics_of_members_are_limited(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metaq_broker.text.groups.group_state.TOPICS_OF_MEMBER_MAX", 2)
+    monkeypatch.setattr("metaq_broker.text.groups.group_state.TOPIC_BYTES_MAX", 5)
+    groups = setting.groups
+    with pytest.raises(GroupRefused, match="3 topics; this broker allows 2"):
+        groups.join("g", "a", "a", 10.0, ("t", "u", "v"))
+    assert groups.names() == []
+    groups.join("g", "a", "a", 10.0, ("tt", "u"))
+    groups.join("g", "a", "a", 10.0, ("tt", "u"))
+    with pytest.raises(GroupRefused, match="more than 5 bytes"):
+        groups.join("h", "b", "b", 10.0, ("ü", "v"))
+    groups.join("g", "a", "a", 10.0, ("tt",))
+    groups.join("h", "b", "b", 10.0, ("ü", "v"))
+    groups.leave("g", "a")
+    groups.join("h", "c", "c", 10.0, ("tt",))

@@ -203,6 +203,36 @@ def test_the_offsets_of_this_machine_move_to_the_brokers(mq: MetaQ) -> None:
         wait_until(lambda: len(found) == 3, "the others are read")
     assert sorted(found) == ["b", "c", "d"]
     assert next(one.position for one in mq.cluster.lag("g")) == end
+    assert local.load("g", [where]) == {}
+    with mq.consumer("g", ["t"], **QUICK) as consumer:
+        wait_until(lambda: len(consumer.assignment) == PARTITIONS, "it is a member")
+        with pytest.raises(ValueError, match="has running consumers"):
+            mq.cluster.forget_group("g")
+    mq.cluster.forget_group("g")
+    assert mq.cluster.groups() == []
+    with pytest.raises(ValueError, match="no broker knows group 'g'"):
+        mq.cluster.forget_group("g")
+    with reading(mq.consumer("g", ["t"], **QUICK), found):
+        wait_until(lambda: len(found) == 7, "it begins anew")
+    assert sorted(found[3:]) == ["a", "b", "c", "d"]
+
+
+def test_offsets_of_this_machine_that_the_brokers_have_do_not_come_back(mq: MetaQ) -> None:
+    send(mq, "a", "b", "c", "d")
+    found: list[str] = []
+    with reading(mq.consumer("g", ["t"], **QUICK), found):
+        wait_until(lambda: len(found) == 4, "all is read")
+    where, end = TopicPartition("t", Partition(0, 0)), mq.cluster.lag("g", ["t"])[0].end
+    folder = state_folder(mq.consumers.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    local = SqliteOffsets(folder / "offsets.sqlite")
+    local.save("g", {where: GroupOffset(end)})
+    with mq.consumer("g", ["t"], **QUICK) as consumer:
+        wait_until(lambda: len(consumer.assignment) == PARTITIONS, "it is a member")
+    mq.cluster.forget_group("g")
+    with reading(mq.consumer("g", ["t"], **QUICK), found):
+        wait_until(lambda: len(found) == 8, "it begins anew")
+    local.close()
 
 
 def test_a_reset_of_a_group_that_is_not_running(mq: MetaQ) -> None:
