@@ -13,6 +13,7 @@ from typing import Final
 
 from metaq.errors import ProtocolError
 from metaq.model import INT32_MAX, Address
+from metaq.net.identification import METAQ, identify
 from metaq.net.loopback import disable_pacing
 from metaq.protocols.text.commands import Command, Filled, Reply, Result, Stats, Version
 from metaq.protocols.text.decode import LINE_BYTES_MAX, NEED_DATA, ReplyDecoder
@@ -51,14 +52,18 @@ class BrokerLink:
         """Connect and ask for the version; ``timeout_s`` limits that and every later request.
 
         Raises:
-            PeerLost: There is no broker, or it does not answer.
+            PeerLost: There is no broker, or it does not answer; a server of another kind that ends the connection, or
+                answers in its own protocol, is identified.
         """
         reader, writer = await connect(address, timeout_s)
         link = cls(address, reader, writer, timeout_s)
         try:
             link.extensions = extensions_of(await link.text(Version, "version"))
-        except BaseException:
+        except BaseException as error:
+            is_ended_there = link._receiving.done()
             await link.close()
+            if isinstance(error, PeerLost) and is_ended_there:
+                await _require_metaq(address)
             raise
         return link
 
@@ -150,6 +155,13 @@ class BrokerLink:
         lost = self._lost
         assert lost is not None  # only called when it is
         return PeerLost(lost.address, lost.reason)  # a new exception: each waiter raises it with a traceback of its own
+
+
+async def _require_metaq(address: Address) -> None:
+    """Raise ``PeerLost`` if another kind of server is at ``address``."""
+    found = await asyncio.to_thread(identify, address)
+    if found not in (None, METAQ):
+        raise PeerLost(address, f"it is {found}, not {METAQ}; check the port")
 
 
 async def connect(address: Address, timeout_s: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fix_broker import DEADLINE_S
+from fix_tls import Certificates
+from listeners import Listener
+from local_servers import broker_thread, running_name_server
 from metaq_broker.replication.gregor import PROMOTED
 from metaq_broker.replication.peer import (
     CopiedMessage,
     CopiedRun,
     Declined,
     FetchedRun,
+    PeerLost,
     SlavePromoted,
     StoredMessage,
     StoredRange,
@@ -21,6 +31,7 @@ from metaq_broker.text.peer import TextPeer, parse_segments
 
 from metaq.errors import ProtocolError
 from metaq.model import Address
+from metaq.net import identification
 from metaq.protocols.text.commands import Command, Reply, Result, Value
 from metaq.protocols.text.encode import encode
 
@@ -145,3 +156,46 @@ def test_segments_are_read_and_what_has_no_incarnation_yet_is_left_out() -> None
 def test_what_is_no_answer_to_stats_segments(text: str) -> None:
     with pytest.raises(ProtocolError):
         parse_segments(text)
+
+
+@contextmanager
+def http_server() -> Iterator[Address]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        server.RequestHandlerClass.log_message = lambda *_: None  # type: ignore[method-assign,assignment]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield Address("127.0.0.1", server.server_port)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [("RocketMQ", "a RocketMQ server"), ("HTTP", "an HTTP server"), ("TLS", "a server that requires TLS")],
+)
+def test_another_kind_of_server_is_named(
+    kind: str, found: str, tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identification, "PROBE_S", 3.0)  # a busy machine
+    with ExitStack() as stack:
+        match kind:
+            case "RocketMQ":
+                address = stack.enter_context(running_name_server(tmp_path)).address
+            case "HTTP":
+                address = stack.enter_context(http_server())
+            case _:
+                keys = dict(line.split("=", 1) for line in certificates.server_keys.split())
+                address = stack.enter_context(broker_thread(tmp_path, **keys))
+        with pytest.raises(PeerLost, match=f"broker {address}: it is {found}, not a MetaQ broker; check the port"):
+            asyncio.run(TextPeer.connect(address, DEADLINE_S))
+
+
+def test_a_broker_that_ends_the_connection_is_lost() -> None:
+    def ends(connection: socket.socket) -> None:
+        connection.recv(1024)
+        connection.close()
+
+    with Listener(ends) as listener, pytest.raises(PeerLost, match="it closed the connection"):
+        asyncio.run(TextPeer.connect(listener.address, DEADLINE_S))
