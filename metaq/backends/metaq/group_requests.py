@@ -7,11 +7,28 @@ from metaq.errors import BrokerError, MetaqError
 from metaq.model import Address
 from metaq.protocols.text.commands import GroupRequest
 from metaq.protocols.text.extensions import EXT_GROUP
-from metaq.protocols.text.group_bodies import GroupBody, LocalPartition, StoredOffset, decode_body, encode_body
+from metaq.protocols.text.group_bodies import (
+    SESSION_MS_MAX,
+    SESSION_MS_MIN,
+    GroupBody,
+    LocalPartition,
+    StoredOffset,
+    decode_body,
+    encode_body,
+)
 from metaq.protocols.text.group_bodies import offset_rows as offset_rows
 from metaq.statuses import CONFLICT, FAILED, NOT_FOUND, UNAVAILABLE
 
-__all__ = ["ConsumerIdTaken", "GroupBody", "LocalPartition", "NotNow", "StoredOffset", "ask_group", "keeps_groups"]
+__all__ = [
+    "ConsumerIdTaken",
+    "GroupBody",
+    "LocalPartition",
+    "NotNow",
+    "StoredOffset",
+    "ask_group",
+    "check_session",
+    "keeps_groups",
+]
 
 
 class NotNow(MetaqError):
@@ -59,3 +76,14 @@ def ask_group(session: Session, action: str, group: str, **fields: object) -> Gr
 def keeps_groups(session: Session) -> bool:
     """Whether the session's broker keeps consumer groups."""
     return EXT_GROUP in session.extensions
+
+
+def check_session(session_s: float) -> None:
+    """Check the option ``session_s`` of a consumer.
+
+    Raises:
+        ValueError: Brokers that keep groups would refuse it.
+    """
+    if not SESSION_MS_MIN <= round(session_s * 1000) <= SESSION_MS_MAX:
+        least, most = SESSION_MS_MIN / 1000, SESSION_MS_MAX // 1000
+        raise ValueError(f"session_s {session_s!r}: expected {least:g} to {most} seconds for a list of brokers")

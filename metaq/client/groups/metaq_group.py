@@ -12,6 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
+from metaq.backends.metaq.group_requests import check_session
 from metaq.backends.metaq.polls import PartitionRequest, Polled
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.groups.core import ConsumerCore, Parts
@@ -170,6 +171,7 @@ class MetaqCore(ConsumerCore[Delivery]):
         lone = LoneMembership(cluster.directory, options.group, self.consumer_id, options.topics, lock)
         if offsets is not None and not options.shares:
             return lone, offsets
+        check_session(options.session_s)
         member = BrokerMember(options.group, self.consumer_id, tuple(options.topics), options.session_s, new_token())
         shared = BrokerMembership(cluster.directory, cluster.pool, member, cluster.pool.clock, has_offsets=not is_given)
         self._directory = shared.directory
@@ -198,7 +200,11 @@ class MetaqCore(ConsumerCore[Delivery]):
         return []
 
     def discard_parked(self, number: int) -> None:
-        self.parked.discard(number)
+        try:
+            self.parked.discard(number)
+        except StoreFailed as error:
+            text = "group %s: parked message %d was handled, and cannot be removed; it will be handled again: %s"
+            _LOG.warning(text, self.group, number, error)
 
     def _send_away(self, delivery: Delivery) -> None:
         producer = Producer(self.cluster.directory, self.cluster.pool)

@@ -233,12 +233,17 @@ class ReadingSteps(GroupMember[D], Generic[D]):
         self._core.acknowledge(delivery)
 
     async def _retry_parked(self, handler: Callable[[D], object]) -> bool:
-        """Handle a parked message again if one is due; return whether there was one."""
+        """Handle a parked message again if one is due; return whether there was one.
+
+        One that ``where`` leaves out stays parked.
+        """
         found: list[tuple[int, D]] = []
         if self._core.parked_due():
             await self._do(lambda: found.extend(self._core.take_parked()))
         for number, delivery in found:
             try:
+                if self._options.where is not None and not self._options.where(delivery):
+                    continue
                 await self._settled(handler(delivery))
             except BaseException as error:  # any error of the program's handler
                 if self._interrupts(error):

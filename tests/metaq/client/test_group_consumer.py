@@ -228,7 +228,7 @@ def test_two_programs_with_one_group_on_one_machine(setting: Setting) -> None:
     setting.send("a")
     with setting.consumer(offsets=None) as first:
         read(first, 1)
-        second = setting.consumer(offsets=None, session_s=0.05)
+        second = setting.consumer(offsets=None, session_s=0.1)
         with pytest.raises(ConsumerIdInUse, match="group 'g'"), second:
             second.fetch(timeout=5)
     with setting.consumer(offsets=None) as third:

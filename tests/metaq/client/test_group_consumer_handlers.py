@@ -140,6 +140,34 @@ def test_a_parked_message_that_is_not_due_stays(setting: Setting, options: dict[
         assert (seen, len(consumer.parked)) == ([], 1)
 
 
+def test_a_parked_message_that_the_consumer_leaves_out_stays(setting: Setting) -> None:
+    store = ParkedMessages(setting.parking, "g")
+    where = {"topic": "orders", "partition": Partition(0, 0), "end": 9, "attribute": None}
+    for number, data in enumerate((b"unwanted", b"wanted")):
+        store.park(Received(offset=number, message_id=number, data=data, **where), "failed")
+    seen: list[bytes] = []
+    with setting.consumer(parked_retry_s=0.01, where=lambda message: message.data == b"wanted") as consumer:
+        threading.Thread(target=lambda: (wait_until(lambda: len(store) == 1, "handled"), consumer.stop())).start()
+        consumer.run(lambda message: seen.append(message.data))
+    assert (seen, [one.message.data for one in store]) == ([b"wanted"], [b"unwanted"])
+
+
+def test_a_parked_message_that_cannot_be_removed_does_not_end_the_consumer(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(store: object, number: int) -> bool:
+        raise StoreFailed("parked.sqlite", "database or disk is full")
+
+    where = {"topic": "orders", "partition": Partition(0, 0), "end": 9, "attribute": None, "data": b"x"}
+    ParkedMessages(setting.parking, "g").park(Received(offset=0, message_id=0, **where), "failed")
+    monkeypatch.setattr(ParkedMessages, "discard", full)
+    seen: list[bytes] = []
+    with setting.consumer(parked_retry_s=0.01) as consumer:
+        run_until(consumer, lambda message: seen.append(message.data), 2)
+    assert set(seen) == {b"x"}
+    assert "parked message 1 was handled, and cannot be removed; it will be handled again" in caplog.text
+
+
 def test_of_two_programs_one_gets_a_parked_message(setting: Setting) -> None:
     store = ParkedMessages(setting.parking, "g")
     where = {"topic": "orders", "partition": Partition(0, 0), "end": 9, "attribute": None, "data": b"x"}

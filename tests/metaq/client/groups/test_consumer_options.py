@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from examples import in_one_test
 
+from metaq import MetaQ
 from metaq.client.groups.options import ConsumerOptions
 
 
@@ -52,3 +53,17 @@ def test_wrong_options_are_named_before_anything_is_opened(options: dict[str, An
     given: dict[str, Any] = {"group": "g", "topics": ["orders"]} | options
     with pytest.raises((ValueError, TypeError), match=says):
         ConsumerOptions(**given)
+
+
+def test_parked_messages_are_handled_again_after_five_minutes() -> None:
+    assert ConsumerOptions(group="g", topics=["orders"]).parked_retry_s == 300
+
+
+@pytest.mark.parametrize("session_s", [0.05, 600.1, 3600])
+def test_a_session_that_brokers_would_refuse(session_s: float) -> None:
+    with MetaQ("127.0.0.1:1") as mq:
+        with pytest.raises(ValueError, match=rf"session_s {session_s}: expected 0.1 to 600 seconds"):
+            mq.consumer("g", ["orders"], session_s=session_s)
+        mq.consumer("g", ["orders"], session_s=600)
+    with MetaQ("zk://127.0.0.1:1/meta") as mq:
+        mq.consumer("g", ["orders"], session_s=session_s)
