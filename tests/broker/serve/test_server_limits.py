@@ -193,7 +193,7 @@ class TestBlocks:
                     clients.enter_context(closing(broker.client())).send(announced)
             others_go_on(broker)
             assert memory_bytes(broker, "RssShmem") <= 32 * MIB
-            assert memory_bytes(broker) - before < (32 + 48) * MIB, "the rest is 1,000 connections"
+            assert memory_bytes(broker) - before < 1.5 * 32 * MIB + count * 24 * KIB, "beside it, the connections"
         broker.end()
 
     def test_blocks_that_come_together_are_cut_before_they_take_more(self, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ class TestBlocks:
         with ExitStack() as clients:
             all_at_once([clients.enter_context(closing(broker.client())) for _ in range(100)], half_a_block(8 * MIB))
             others_go_on(broker)
-            assert memory_bytes(broker, "VmHWM") - before < 2 * 64 * MIB, "100 of them have sent 400 MiB"
+            assert memory_bytes(broker, "VmHWM") - before < 1.5 * 64 * MIB, "100 of them have sent 400 MiB"
         broker.end()
 
     def test_blocks_that_begin_and_stop_where_others_were_whole(self, tmp_path: Path) -> None:
