@@ -10,7 +10,6 @@ from fix_client import TIMEOUTS
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.model import Address
-from metaq.net.reach import Reach
 from metaq.testing.memory import MemoryBroker, MemoryTransport
 from metaq.testing.rocketmq_server import ScriptedCluster
 
@@ -21,9 +20,8 @@ Run = Callable[..., tuple[int, str, str]]
 def memory(monkeypatch: pytest.MonkeyPatch) -> dict[Address, MemoryBroker]:
     """Brokers that ``MetaQ`` reaches, to be added by the test."""
     transport = MemoryTransport({})
-    monkeypatch.setattr(Reach, "transport", lambda reach: transport)
     monkeypatch.setattr(
-        "metaq.client.metaq.SessionPool", lambda timeouts, given: SessionPool(TIMEOUTS, given, transport.clock)
+        "metaq.client.metaq.SessionPool", lambda timeouts, given: SessionPool(TIMEOUTS, transport, transport.clock)
     )
     return transport.brokers
 

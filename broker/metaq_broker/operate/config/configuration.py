@@ -85,8 +85,8 @@ class BrokerConfig:
     """Topics that RocketMQ's clients created and the file does not name, with their numbers of partitions. ``stats
     config`` shows them to MetaQ's clients, which find topics there.
     """
-    unmatched: frozenset[str] = field(init=False, repr=False, compare=False)
-    """The names in ``topics`` that MetaQ refuses: the name, used as a regular expression, does not match itself."""
+    unmatched: frozenset[str] = frozenset()
+    """Topics of the file that MetaQ refuses: the name, used as a regular expression, does not match itself."""
     patterns: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The names in ``topics`` that have wildcards."""
     has_allow_lists: bool = field(init=False, repr=False, compare=False)
@@ -95,8 +95,6 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         """Determine once what every request needs: there may be thousands of topics."""
         object.__setattr__(self, "patterns", tuple(name for name in self.topics if _WILDCARD in name))
-        unmatched = frozenset(name for name in self.topics if _is_unmatched(name, self.patterns))
-        object.__setattr__(self, "unmatched", unmatched)
         each: tuple[TopicConfig, ...] = (self.system, *self.topics.values())
         has_lists = any(one.allow_publish or one.allow_subscribe for one in each)
         object.__setattr__(self, "has_allow_lists", has_lists)
@@ -216,15 +214,15 @@ def parse(raw: bytes, source: str = "server.ini", inherited: SystemConfig | None
     role = read_role(sections, source)
     check_master(role, zookeeper.has_address, f"{source} [slave] master")
     check_pair(role, Address(system.host_name, system.server_port), zookeeper.has_address, source)
-    http = read_http(sections, system, source)
-    config = BrokerConfig(system, zookeeper, topics, raw, role=role, rocketmq=rocketmq, http=http)
+    unmatched = frozenset(name for name in topics if is_unmatched(name, topics))
     warnings = (
         *_warnings(sections, source),
         *role_warnings(role, system.tls_cert_file, source),
         *_host_warnings(sections["system"], system, source),
-        *(f"{source} [topic={name}]: {UNMATCHED}" for name in sorted(config.unmatched)),
+        *(f"{source} [topic={name}]: {UNMATCHED}" for name in sorted(unmatched)),
     )
-    return dataclasses.replace(config, warnings=warnings)
+    http = read_http(sections, system, source)
+    return BrokerConfig(system, zookeeper, topics, raw, warnings, role, rocketmq, http, unmatched=unmatched)
 
 
 def development(
@@ -302,10 +300,10 @@ def _topic(section: Section, source: str, system: SystemConfig) -> tuple[str, To
     return name, topic
 
 
-def _is_unmatched(name: str, patterns: Iterable[str]) -> bool:
-    """Return whether MetaQ would not match a name with itself, and no name with a wildcard covers it."""
+def is_unmatched(name: str, names: Iterable[str]) -> bool:
+    """Return whether MetaQ would not match a name with itself, and no wildcard covers the name."""
     is_special = any(each in name for each in SPECIAL)
-    return is_special and not any(covers(pattern, name) for pattern in patterns)
+    return is_special and not any(covers(pattern, name) for pattern in names if _WILDCARD in pattern)
 
 
 def _warnings(sections: Mapping[str, Section], source: str) -> list[str]:

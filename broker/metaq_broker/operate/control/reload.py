@@ -23,7 +23,7 @@ from metaq.errors import MetaqError
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.partitions.log_store import LogStore
-from metaq_broker.operate.config.configuration import BrokerConfig, parse, read_file
+from metaq_broker.operate.config.configuration import BrokerConfig, is_unmatched, parse, read_file
 from metaq_broker.operate.config.http import SECTION as HTTP
 from metaq_broker.operate.config.http import HttpConfig
 from metaq_broker.operate.config.keys import keys_of
@@ -34,7 +34,7 @@ from metaq_broker.operate.config.sections import SystemConfig, TopicConfig, ZooK
 
 _LOG: Final = logging.getLogger(__name__)
 
-RELOADED_FIELDS: Final = ("topics", "text", "warnings")
+RELOADED_FIELDS: Final = ("topics", "unmatched", "text", "warnings")
 """Parts of the configuration that follow the file; the others keep their values from the start."""
 
 _SECTIONS: Final[Mapping[type, str]] = {
@@ -159,7 +159,9 @@ class Reloader:
         removed = [name for name in running.topics if name not in topics]
         kept = {name: getattr(running, name) for name in _fields(running) if name not in RELOADED_FIELDS}
         merged = {**topics, **{name: running.topics[name] for name in removed}}
-        config = dataclasses.replace(found, topics=merged, **kept)
+        still = running.unmatched.intersection(removed)
+        unmatched = found.unmatched | {name for name in still if is_unmatched(name, topics)}
+        config = dataclasses.replace(found, topics=merged, unmatched=unmatched, **kept)
         report = ReloadReport(
             file=str(self.file),
             checksum=config.checksum,
