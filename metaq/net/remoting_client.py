@@ -43,6 +43,9 @@ from metaq.protocols.remoting.headers import REPEATABLE_CODES
 
 IDLE_S: Final = 120.0
 
+IDENTIFIED_S: Final = 60.0
+"""How long a server counts as one of another kind, before it is identified again."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
@@ -79,6 +82,7 @@ class RemotingClient:
         self._server_requests = ServerRequests()
         self._on_ended: list[Callable[[Address], None]] = []
         self._answered: set[Address] = set()  # servers that have answered: RocketMQ's
+        self._others: dict[Address, tuple[str, float]] = {}  # servers of other kinds, and until when that counts
         self._links = LinkTable(self._new_link, settings.idle_s, settings.clock)
 
     def __enter__(self) -> RemotingClient:
@@ -175,8 +179,14 @@ class RemotingClient:
         address = connection.address
         if connection.secured or address in self._answered:
             return error
+        known, until_s = self._others.get(address, ("", 0.0))
+        if self._clock.monotonic() < until_s:
+            return WrongServer(address, ROCKETMQ, known)
         found = identify(address)
-        return error if found in (None, ROCKETMQ) else WrongServer(address, ROCKETMQ, found)
+        if found is None or found == ROCKETMQ:
+            return error
+        self._others[address] = found, self._clock.monotonic() + IDENTIFIED_S
+        return WrongServer(address, ROCKETMQ, found)
 
     @contextmanager
     def _explained(self, link: Link, deadline: float) -> Iterator[None]:

@@ -430,12 +430,17 @@ class TestTls:
             ):
                 client.call(server.address, request(11, body=bytes(size)))
 
-    def test_a_server_that_requires_tls_is_named(self, client: RemotingClient, server_context: ssl.SSLContext) -> None:
-        with (
-            RemotingServer(tls=server_context) as server,
-            pytest.raises(WrongServer, match="is a server that requires TLS, not a RocketMQ server"),
-        ):
-            client.call(server.address, request(11))
+    def test_a_server_that_requires_tls_is_named_and_identified_once(
+        self, client: RemotingClient, server_context: ssl.SSLContext
+    ) -> None:
+        text = "is a server that requires TLS, not a RocketMQ server"
+        with RemotingServer(tls=server_context) as server:
+            with pytest.raises(WrongServer, match=text):
+                client.call(server.address, request(11))
+            probed = len(server.accepted)
+            with pytest.raises(WrongServer, match=text):
+                client.call(server.address, request(11))
+            assert len(server.accepted) == probed + 1, "the connection of the call only"
 
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="ca_file="):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from rocketmq_clients import Make
 
 from metaq import RocketMQ
 from metaq.backends.rocketmq.pool import Credentials
-from metaq.errors import MetaqError, TlsRefused, WrongServer
+from metaq.errors import MetaqError, TlsRefused, TopicNotFound, WrongServer
 from metaq.model import Address
 from metaq.net.tls import TlsSettings
 from metaq.testing.ports import free_port
@@ -141,9 +141,11 @@ def test_a_namespace(brokers: ExitStack, clients: Make, tmp_path: Path) -> None:
         assert {where.topic for where in member.consumer.assignment} == {"orders", "%RETRY%g"}
 
 
-def topics_at(name_server: Address) -> list[str]:
-    with RocketMQ(str(name_server)) as mq:
-        return mq.cluster.topics()
+def brokers_at(name_server: Address) -> set[str]:
+    """The brokers that have the topic."""
+    with RocketMQ(str(name_server)) as mq, suppress(TopicNotFound):
+        return {queue.broker_name for queue in mq.cluster.partitions("orders")}
+    return set()
 
 
 WRONG_DOORS = {
@@ -152,20 +154,24 @@ WRONG_DOORS = {
 }
 
 
+@pytest.mark.parametrize("others", [0, 1])
 @pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("door", WRONG_DOORS)
 def test_a_broker_that_accepts_less_than_its_name_server(
-    door: str, ordered: bool, brokers: ExitStack, clients: Make, tmp_path: Path, certificates: Certificates
+    door: str, ordered: bool, others: int, brokers: ExitStack, clients: Make, tmp_path: Path, certificates: Certificates
 ) -> None:
     with_tls, refusal, text = WRONG_DOORS[door]
     files = {"tlsCertFile": certificates.folder / "server.pem", "tlsKeyFile": certificates.folder / "server.key"}
     secured = f"tls.server.certPath={files['tlsCertFile']}\ntls.server.keyPath={files['tlsKeyFile']}\n"
     server = brokers.enter_context(running_name_server(tmp_path / "name-server", secured if with_tls else ""))
+    more, topics = f"namesrvAddr={server.address}\n", "[topic=orders]\n"
+    for _ in range(others):
+        brokers.enter_context(rocketmq_broker(tmp_path / "b", free_port(), "b", more, topics, **files))
     if with_tls:
         files["tlsClientCaFile"] = certificates.ca_file
-    more = f"tls.server.mode=enforcing\nnamesrvAddr={server.address}\n"
-    brokers.enter_context(rocketmq_broker(tmp_path / "a", free_port(), more=more, topics="[topic=orders]\n", **files))
-    wait_until(lambda: "orders" in topics_at(server.address), "the broker is registered")
+    more += "tls.server.mode=enforcing\n"
+    brokers.enter_context(rocketmq_broker(tmp_path / "a", free_port(), "a", more, topics, **files))
+    wait_until(lambda: len(brokers_at(server.address)) == 1 + others, "all are registered")
     member = clients(str(server.address), tls=TlsSettings(certificates.ca_file) if with_tls else None)(ordered=ordered)
     began_s = time.monotonic()
     with pytest.raises(refusal, match=text):
