@@ -153,6 +153,7 @@ def _groups(options: argparse.Namespace, profile: CommandProfile) -> int:
 
 
 def _forget(mq: MetaQ | RocketMQ, options: argparse.Namespace) -> None:
+    from metaq.client.groups.forgetting import forget_group
     from metaq.client.metaq import MetaQ
 
     if not isinstance(mq, MetaQ):
@@ -163,6 +164,6 @@ def _forget(mq: MetaQ | RocketMQ, options: argparse.Namespace) -> None:
         if one.position is not None
     ]
     if options.execute:
-        mq.cluster.forget_group(options.forget)
+        forget_group(mq.consumers, options.forget)
     print_rows(rows, ("topic", "partition", "position"), as_json=options.json)
     note("the group is forgotten" if options.execute else "nothing is forgotten; --execute does it")

@@ -191,7 +191,6 @@ class AsyncClusterView(InThreads[ClusterView]):
     lag = awaited(ClusterView.lag)
     plan_reset = awaited(ClusterView.plan_reset)
     reset = awaited(ClusterView.reset)
-    forget_group = awaited(ClusterView.forget_group)
 
 
 class AsyncSearch:

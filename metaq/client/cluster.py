@@ -269,22 +269,6 @@ class ClusterView:
             raise ValueError(f"group {group!r} has running consumers, which would overwrite it: {', '.join(running)}")
         store.write(group, {TopicPartition(one.topic, one.partition): GroupOffset(one.to) for one in changes})
 
-    def forget_group(self, group: str) -> None:
-        """Remove a group at brokers that is not running, with its offsets.
-
-        Raises:
-            ValueError: The group has running consumers, no broker knows it, a broker of the list keeps no groups, or
-                the groups are in ZooKeeper.
-        """
-        store = self._group_offsets()
-        if not isinstance(store, BrokerGroupStore):
-            raise ValueError("groups in ZooKeeper are not forgotten; only those that bundled brokers keep")
-        if running := store.consumers(group):
-            raise ValueError(f"group {group!r} has running consumers, which still need it: {', '.join(running)}")
-        if group not in store.groups():
-            raise ValueError(f"no broker knows group {group!r}")
-        store.forget(group)
-
     def _info(
         self, topic: str, partition: Partition, address: Address, available: Mapping[TopicPartition, PartitionState]
     ) -> PartitionInfo:

@@ -18,6 +18,7 @@ from fix_broker import DEADLINE_S, RunningBroker, StartBroker, wait_until, write
 
 from metaq import AsyncMetaQ, MetaQ
 from metaq.client.group_consumer import GroupConsumer
+from metaq.client.groups.forgetting import forget_group
 from metaq.client.groups.metaq_group import state_folder
 from metaq.client.offsets import GroupOffset, OffsetStorage
 from metaq.client.sql_offsets import SqliteOffsets, dbapi, sqlite
@@ -207,11 +208,11 @@ def test_the_offsets_of_this_machine_move_to_the_brokers(mq: MetaQ) -> None:
     with mq.consumer("g", ["t"], **QUICK) as consumer:
         wait_until(lambda: len(consumer.assignment) == PARTITIONS, "it is a member")
         with pytest.raises(ValueError, match="has running consumers"):
-            mq.cluster.forget_group("g")
-    mq.cluster.forget_group("g")
+            forget_group(mq.consumers, "g")
+    forget_group(mq.consumers, "g")
     assert mq.cluster.groups() == []
     with pytest.raises(ValueError, match="no broker knows group 'g'"):
-        mq.cluster.forget_group("g")
+        forget_group(mq.consumers, "g")
     with reading(mq.consumer("g", ["t"], **QUICK), found):
         wait_until(lambda: len(found) == 7, "it begins anew")
     assert sorted(found[3:]) == ["a", "b", "c", "d"]
@@ -229,7 +230,7 @@ def test_offsets_of_this_machine_that_the_brokers_have_do_not_come_back(mq: Meta
     local.save("g", {where: GroupOffset(end)})
     with mq.consumer("g", ["t"], **QUICK) as consumer:
         wait_until(lambda: len(consumer.assignment) == PARTITIONS, "it is a member")
-    mq.cluster.forget_group("g")
+    forget_group(mq.consumers, "g")
     with reading(mq.consumer("g", ["t"], **QUICK), found):
         wait_until(lambda: len(found) == 8, "it begins anew")
     local.close()
