@@ -44,7 +44,7 @@ class ExactlyOnceBatches:
     """
 
     def __init__(self, format_name: str, options: Mapping[str, str] | None = None, /, **more: str) -> None:
-        given = {**(options or {}), **more}
+        given = {name: _text(value) for name, value in {**(options or {}), **more}.items()}
         lower = {name.lower() for name in given}
         if format_name not in FORMATS:
             raise OptionError(
@@ -65,6 +65,7 @@ class ExactlyOnceBatches:
 
         Raises:
             MetaqError: Batch 0: a broker could not be asked, or does not accept the topic.
+            OptionError, ColumnError: Batch 0: an option or a column is wrong.
             Exception: Spark's, with the error of the write in its text.
         """
         options: dict[str, Any] = {**self._options, "delivery": "exactly_once", "txnVersion": str(batch_id)}
@@ -80,3 +81,8 @@ class ExactlyOnceBatches:
     @property
     def _name(self) -> str:
         return next(value for name, value in self._options.items() if name.lower() == "txnappid")
+
+
+def _text(value: object) -> str:
+    """Return an option as Spark's ``options`` passes it on."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

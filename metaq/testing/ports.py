@@ -12,25 +12,36 @@ import random
 import socket
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 FIRST: Final = 12_000
 BLOCK: Final = 200
 BLOCKS: Final = 100
+GAP: Final = 2
+"""Ports that are left free between two: a broker listens two below its port for RocketMQ's clients, too."""
 """The ports from ``FIRST`` on are below the range of ports for outgoing connections."""
 
 
 class _OwnBlock:
-    """A block that this process has locked, and the place in it that is next. The lock ends with the process."""
+    """A block that this process has locked, and the place in it that is next.
+
+    The lock ends with the process and the children that it forked; these take blocks of their own.
+    """
 
     def __init__(self) -> None:
         self.process_id = os.getpid()
         self._first, self._count = FIRST, BLOCK * BLOCKS  # without a lock: any of them
+        chance = random.SystemRandom()  # tests of one seed run beside one another
+        with suppress(OSError):  # a file system that is full or cannot be written
+            self._lock_one(chance.sample(range(BLOCKS), BLOCKS))
+        self._next = chance.randrange(self._count)
+
+    def _lock_one(self, numbers: Sequence[int]) -> None:
         folder = Path(tempfile.gettempdir()) / f"metaq-test-ports-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
-        chance = random.SystemRandom()  # tests of one seed run beside one another
-        for number in chance.sample(range(BLOCKS), BLOCKS):
+        for number in numbers:
             lock = os.open(folder / str(number), os.O_WRONLY | os.O_CREAT, 0o600)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -38,16 +49,15 @@ class _OwnBlock:
                 os.close(lock)
                 continue
             self._first, self._count = FIRST + number * BLOCK, BLOCK  # the file stays open
-            break
-        self._next = chance.randrange(self._count)
+            return
 
     def runs(self, width: int) -> Iterator[range]:
-        """Yield runs of ``width`` ports of the block, each once, beginning after the last one that was yielded."""
-        for _ in range(self._count // width):
+        """Yield runs of ``width`` ports of the block, each once, beginning ``GAP`` after the last that was yielded."""
+        for _ in range(self._count // (width + GAP)):
             if self._next + width > self._count:
                 self._next = 0
             first = self._first + self._next
-            self._next += width
+            self._next += width + GAP
             yield range(first, first + width)
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 from collections.abc import Callable
 from typing import Final
 
 from metaq.errors import ProtocolError
 from metaq.model import INT32_MAX, Address
-from metaq.net.identification import METAQ, identify
+from metaq.net.identification import METAQ, TLS, identify
 from metaq.net.loopback import disable_pacing
 from metaq.protocols.text.commands import Command, Filled, Reply, Result, Stats, Version
 from metaq.protocols.text.decode import LINE_BYTES_MAX, NEED_DATA, ReplyDecoder
@@ -21,12 +22,18 @@ from metaq.protocols.text.encode import encode
 from metaq.protocols.text.extensions import extensions_of
 from metaq.statuses import OK
 from metaq_broker.background import begin_work
+from metaq_broker.clock import Clock
 from metaq_broker.replication.peer import PeerLost, PeerRefused
 
 REPLY_BYTES_MAX: Final = 64 << 20
 """Limit on a reply's bytes."""
 
+IDENTIFIED_S: Final = 60.0
+"""Pause in seconds before a server that does not answer as a broker is identified again."""
+
 _READ_BYTES: Final = 1 << 18
+_identified: dict[Address, tuple[str | None, float]] = {}
+"""What was at an address, and until when that holds."""
 
 
 class BrokerLink:
@@ -159,7 +166,12 @@ class BrokerLink:
 
 async def _require_metaq(address: Address) -> None:
     """Raise ``PeerLost`` if another kind of server is at ``address``."""
-    found = await asyncio.to_thread(identify, address)
+    found, until_s = _identified.get(address, (None, -math.inf))
+    if Clock.monotonic() >= until_s:
+        found = await asyncio.to_thread(identify, address)
+        _identified[address] = found, Clock.monotonic() + IDENTIFIED_S
+    if found == TLS:
+        raise PeerLost(address, f"it is {TLS}, and brokers connect to each other without; use a tunnel")
     if found not in (None, METAQ):
         raise PeerLost(address, f"it is {found}, not {METAQ}; check the port")
 

@@ -173,7 +173,11 @@ def http_server() -> Iterator[Address]:
 
 @pytest.mark.parametrize(
     ("kind", "found"),
-    [("RocketMQ", "a RocketMQ server"), ("HTTP", "an HTTP server"), ("TLS", "a server that requires TLS")],
+    [
+        ("RocketMQ", "a RocketMQ server, not a MetaQ broker; check the port"),
+        ("HTTP", "an HTTP server, not a MetaQ broker; check the port"),
+        ("TLS", "a server that requires TLS, and brokers connect to each other without; use a tunnel"),
+    ],
 )
 def test_another_kind_of_server_is_named(
     kind: str, found: str, tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
@@ -188,7 +192,10 @@ def test_another_kind_of_server_is_named(
             case _:
                 keys = dict(line.split("=", 1) for line in certificates.server_keys.split())
                 address = stack.enter_context(broker_thread(tmp_path, **keys))
-        with pytest.raises(PeerLost, match=f"broker {address}: it is {found}, not a MetaQ broker; check the port"):
+        with pytest.raises(PeerLost, match=f"broker {address}: it is {found}"):
+            asyncio.run(TextPeer.connect(address, DEADLINE_S))
+        monkeypatch.setattr("metaq_broker.text.link.identify", lambda _: pytest.fail("it is known"))
+        with pytest.raises(PeerLost, match=f"broker {address}: it is {found}"):
             asyncio.run(TextPeer.connect(address, DEADLINE_S))
 
 

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from metaq.testing.ports import BLOCK, free_port
 
-COUNT = 60
-TAKE = f"from metaq.testing.ports import free_port; print(*(free_port() for _ in range({COUNT}))); input()"
+COUNT = 30
+TAKE = f"""
+import os
+from metaq.testing.ports import free_port
+print(*(free_port() for _ in range({COUNT})), flush=True)
+if os.fork():
+    os.wait()
+else:
+    print(*(free_port() for _ in range({COUNT})), flush=True)
+    input()
+    os._exit(0)
+"""
 
 
 def test_ports_of_a_process_differ_with_those_beside_them() -> None:
@@ -21,15 +32,27 @@ def test_ports_of_a_process_differ_with_those_beside_them() -> None:
     assert len(set(taken)) == len(taken) < BLOCK
 
 
+def test_two_ports_are_not_two_apart() -> None:
+    """A broker listens two below its port for RocketMQ's clients, too."""
+    ports = [free_port() for _ in range(COUNT)]
+    assert not {port - 2 for port in ports} & set(ports)
+
+
+def test_without_a_folder_for_locks_there_are_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    monkeypatch.setattr("metaq.testing.ports._own", None)
+    assert len({free_port() for _ in range(COUNT)}) == COUNT
+
+
 @pytest.mark.process
 def test_ports_of_processes_differ() -> None:
-    """Each begins while the others are there; a child that was forked takes ports of its own, too."""
+    """Each begins while the others are there; a child that was forked takes ports of its own."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     processes = [subprocess.Popen([sys.executable, "-c", TAKE], **pipes) for _ in range(3)]
     try:
-        lines = [process.stdout.readline() for process in processes if process.stdout is not None]
+        lines = [process.stdout.readline() for process in processes for _ in range(2) if process.stdout is not None]
         taken = [int(port) for line in lines for port in line.split()] + [free_port() for _ in range(COUNT)]
-        assert len(set(taken)) == len(taken) == 4 * COUNT
+        assert len(set(taken)) == len(taken) == 7 * COUNT
     finally:
         for process in processes:
             process.communicate("\n")

@@ -90,7 +90,7 @@ def load(
 ) -> Loaded:
     """Open the partition in ``directory``, created if necessary. Everything found and kept is durable on return.
 
-    ``durable_end``: cut everything after it, because an fsync failed after it; a mark on disk says the same.
+    ``durable_end``: cut everything beyond it, because an fsync failed later; a mark on disk says the same.
     ``known_ends``: ends that the partition is known to have reached; a shorter one continues at the largest.
 
     Raises:

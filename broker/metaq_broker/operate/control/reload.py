@@ -159,8 +159,8 @@ class Reloader:
         removed = [name for name in running.topics if name not in topics]
         kept = {name: getattr(running, name) for name in _fields(running) if name not in RELOADED_FIELDS}
         merged = {**topics, **{name: running.topics[name] for name in removed}}
-        still = running.unmatched.intersection(removed)
-        unmatched = found.unmatched | {name for name in still if is_unmatched(name, topics)}
+        special = found.unmatched | running.unmatched.intersection(removed)
+        unmatched = frozenset(name for name in special if is_unmatched(name, merged))
         config = dataclasses.replace(found, topics=merged, unmatched=unmatched, **kept)
         report = ReloadReport(
             file=str(self.file),

@@ -188,8 +188,9 @@ class Pulls:
         if asked.max_msg_bytes is not None:
             bytes_max = min(max(1, asked.max_msg_bytes), bytes_max)
         messages_max = min(max(1, asked.max_msg_nums), messages_max)
+        wanted = picked.tags, picked.condition, picked.looked_at_max
         began = self._loop.time()
-        found = self._store.read(asked.topic, asked.queue_id, offset, messages_max, bytes_max, *picked[:3])
+        found = self._store.read(asked.topic, asked.queue_id, offset, messages_max, bytes_max, *wanted)
         self.figures.longest_s = max(self.figures.longest_s, self._loop.time() - began)
         return found
 
