@@ -234,6 +234,12 @@ class SqliteOffsets(DbApiOffsets):
                     (where.topic, str(where.partition), group, incarnation),
                 )
 
+    def has_offsets(self, group: str) -> bool:
+        """Whether any offset of ``group`` is stored."""
+        with self._cursor() as cursor:
+            cursor.execute(f"SELECT 1 FROM {TABLE} WHERE group_id = ? LIMIT 1", (group,))
+            return cursor.fetchone() is not None
+
     def forget(self, group: str, partitions: Collection[TopicPartition]) -> None:
         """Remove the offsets of ``group`` in ``partitions``."""
         with self._cursor() as cursor:

@@ -175,8 +175,9 @@ class MetaqCore(ConsumerCore[Delivery]):
         member = BrokerMember(options.group, self.consumer_id, tuple(options.topics), options.session_s, new_token())
         shared = BrokerMembership(cluster.directory, cluster.pool, member, cluster.pool.clock, has_offsets=not is_given)
         self._directory = shared.directory
-        listed = ListedMembership(cluster.directory, cluster.pool, shared, lone)
-        return listed, offsets or bounded(ListedOffsets(listed, shared, folder / "offsets.sqlite"))
+        file = folder / "offsets.sqlite"
+        listed = ListedMembership(cluster.directory, cluster.pool, shared, lone, None if is_given else file)
+        return listed, offsets or bounded(ListedOffsets(listed, shared, file))
 
     def _starts(self, options: ConsumerOptions) -> Starts:
         starts = StartResolver(self._directory, self.cluster.pool, options.start)

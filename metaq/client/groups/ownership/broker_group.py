@@ -113,10 +113,10 @@ class _BrokerLink:
                 on_change()
 
     def note_away(self, error: MetaqError) -> None:
-        """The broker could not be asked. The thread asks it again; log it once."""
-        if not self.away and not self._stopped.is_set():
-            _log_away(self._member.group, self.address, error)
-        self.away = error
+        """The broker could not be asked. The thread asks it again; log each reason once."""
+        before, self.away = self.away, error
+        if not self._stopped.is_set():
+            _log_away(self._member.group, self.address, error, before)
 
     def has_ended(self) -> bool:
         """Whether the session may have ended, by the clock of this consumer."""
@@ -271,10 +271,11 @@ class BrokerMembership:
             try:
                 found.append(link.join())
             except MetaqError as error:
-                if not error.retryable:
+                if not (error.retryable or self._has_restored(broker, error)):
                     raise
                 self._note_away(address, error, began_s)
                 continue
+            self._silent.pop(address, None)
             if broker not in self._links:
                 self._links[broker] = link
                 link.start(self._on_change, self._taken)
@@ -282,6 +283,12 @@ class BrokerMembership:
         if not found:
             raise next(iter(self._absent().values())).with_traceback(None)
         return found
+
+    def _has_restored(self, broker: int, error: MetaqError) -> bool:
+        """Whether a broker that was away may have this consumer's id from a former run of the program only: a broker
+        that starts keeps the sessions that it had.
+        """
+        return isinstance(error, ConsumerIdInUse) and self.registered and broker not in self._links
 
     def _asked(self, ask: Callable[[], T]) -> T:
         """Return the result of ``ask``, without the brokers that turn out to be away.
@@ -313,8 +320,8 @@ class BrokerMembership:
             if link.address == address:
                 link.note_away(error)
                 return
-        if address not in self._silent:
-            _log_away(self.group, address, error)
+        before, _ = self._silent.get(address, (None, 0.0))
+        _log_away(self.group, address, error, before)
         now_s = self._clock.monotonic()
         self._silent[address] = error, now_s + max(REFRESH_S, SILENT_FACTOR * (now_s - began_s))
 
@@ -543,7 +550,10 @@ class OffsetsAtBrokers:
         return found
 
 
-def _log_away(group: str, address: Address, error: MetaqError) -> None:
+def _log_away(group: str, address: Address, error: MetaqError, before: MetaqError | None) -> None:
+    """Log why a broker cannot be asked, unless it is the same as ``before``."""
+    if str(error) == str(before):
+        return
     text = "group %s: broker %s cannot be asked: its partitions are not read, positions are kept: %s"
     _LOG.warning(text, group, address, error)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -20,22 +21,32 @@ from metaq.client.offsets import GroupOffset
 from metaq.client.sql_offsets import SqliteOffsets
 from metaq.discovery.base import Directory
 from metaq.discovery.zk_groups import GroupView
-from metaq.errors import MetaqError
+from metaq.errors import MetaqError, StoreFailed
 from metaq.model import Address, TopicPartition
 
 _LOG: Final = logging.getLogger(__name__)
 
 
 class ListedMembership:
-    """A ``Membership`` that is ``shared`` if all brokers keep groups, else ``lone``."""
+    """A ``Membership`` that is ``shared`` if all brokers keep groups, else ``lone``.
+
+    ``file``: this machine's offsets of groups that no broker keeps; ``None`` if they are in the program's own storage.
+    """
 
     exclusive = True
     connected = True
 
-    def __init__(self, directory: Directory, pool: SessionPool, shared: BrokerMembership, lone: LoneMembership) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        pool: SessionPool,
+        shared: BrokerMembership,
+        lone: LoneMembership,
+        file: Path | None = None,
+    ) -> None:
         self.group, self.consumer_id = lone.group, lone.consumer_id
         self._directory, self._pool = directory, pool
-        self._shared, self._lone = shared, lone
+        self._shared, self._lone, self._file = shared, lone, file
         self._chosen: BrokerMembership | LoneMembership | None = None
 
     @property
@@ -82,7 +93,8 @@ class ListedMembership:
         self._chosen.register()
 
     def _choose(self) -> BrokerMembership | LoneMembership:
-        """Ask the brokers that answer; all of them, where one keeps no groups.
+        """Ask the brokers that answer; all of them, where one keeps no groups, or where this machine has offsets of
+        a group that none of them knows: the one that is away may keep no groups.
 
         Raises ``ValueError`` if only some brokers keep groups, and these know the group: its offsets would not count
         any more, and its members would read what this consumer reads.
@@ -101,7 +113,7 @@ class ListedMembership:
                 if not error.retryable:
                     raise
                 failure = error
-        if failure is not None and (not answered or (without and not known)):
+        if failure is not None and (not answered or (not known and (without or self._has_offsets()))):
             raise failure
         if not without:
             return self._shared
@@ -118,6 +130,18 @@ class ListedMembership:
             *(self.group, named),
         )
         return self._lone
+
+    def _has_offsets(self) -> bool:
+        """Whether this machine has offsets of the group, or may have."""
+        if self._file is None:
+            return False
+        try:
+            if not self._file.exists():
+                return False
+            with closing(SqliteOffsets(self._file)) as stored:
+                return stored.has_offsets(self.group)
+        except (StoreFailed, OSError):
+            return True
 
     def view(self) -> GroupView:
         return self._membership.view()

@@ -322,3 +322,58 @@ def test_asyncio_members_share_the_partitions(mq: MetaQ) -> None:
 
     assert sorted(asyncio.run(asyncio.wait_for(read(), DEADLINE_S))) == ["a", "b", "c", "d"]
     assert not any(one.bytes_behind for one in mq.cluster.lag("g"))
+
+
+def test_a_lone_group_waits_for_the_broker_that_keeps_no_groups(
+    mq: MetaQ, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """Its offsets are on this machine: they do not move to the other brokers while that one restarts."""
+    role = "[topic=t]\n[slave]\nslaveId=0\nmaster=127.0.0.1:1\n"
+    ini = write_ini(tmp_path / "slave", role, brokerId=2)
+    slave = start_broker("start", "-f", ini)
+    found: list[str] = []
+    with MetaQ(f"{mq.consumers.name},{slave.address}") as longer:
+        send(mq, "a", "b", "c", "d")
+        with reading(longer.consumer("g", ["t"], **QUICK), found):
+            wait_until(lambda: len(found) == 4, "all is read")
+        slave.kill()
+        send(mq, "e", "f", "g", "h")
+        with reading(longer.consumer("g", ["t"], **QUICK), found) as consumer:
+            wait_until(lambda: str(slave.address) in str(consumer.paused) or len(found) > 4, "the broker is asked")
+            assert len(found) == 4
+            start_broker("start", "-f", ini, "--port", str(slave.address.port))
+            wait_until(lambda: len(found) >= 8, "all is read")
+        assert mq.cluster.groups() == []
+    assert sorted(found) == list("abcdefgh"), "nothing comes twice"
+
+
+def test_a_new_group_begins_while_a_broker_is_away_that_keeps_no_groups(
+    mq: MetaQ, start_broker: StartBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ini = write_ini(tmp_path / "slave", "[topic=t]\n[slave]\nslaveId=0\nmaster=127.0.0.1:1\n", brokerId=2)
+    slave = start_broker("start", "-f", ini)
+    slave.kill()
+    found: list[str] = []
+    with MetaQ(f"{mq.consumers.name},{slave.address}") as longer:
+        send(mq, "a", "b", "c", "d")
+        with reading(longer.consumer("g", ["t"], **QUICK), found):
+            wait_until(lambda: len(found) == 4, "the others are read")
+            start_broker("start", "-f", ini, "--port", str(slave.address.port))
+            wait_until(lambda: "it keeps no consumer groups" in caplog.text, "the new reason is logged")
+
+
+def test_a_broker_that_returns_with_the_session_of_a_former_run(
+    mq: MetaQ, brokers: list[RunningBroker], start_broker: StartBroker, tmp_path: Path
+) -> None:
+    found: list[str] = []
+    send(mq, "a", "b", "c", "d")
+    with reading(mq.consumer("g", ["t"], consumer_id="id", **(QUICK | {"session_s": 8.0})), found):
+        wait_until(lambda: len(found) == 4, "all is read")
+        wait_until(lambda: not any(one.bytes_behind for one in mq.cluster.lag("g")), "all is saved")
+        brokers[1].kill()
+    with reading(mq.consumer("g", ["t"], consumer_id="id", **QUICK), found) as consumer:
+        wait_until(lambda: len(consumer.assignment) == 2, "it reads from the other broker")
+        start_broker("start", "-f", tmp_path / "1" / "server.ini", "--port", str(brokers[1].address.port))
+        send(mq, "e", "f", "g", "h")
+        wait_until(lambda: len(found) >= 8, "all is read, once the former session has ended")
+    assert sorted(found) == list("abcdefgh"), "nothing comes twice"
