@@ -39,12 +39,14 @@ _LOG: Final = logging.getLogger(__name__)
 class GroupView:
     """``members``: consumer id -> its topics, for running consumers. ``partitions``: topic -> readable partitions.
 
-    ``away``: brokers whose partitions are not among these as long as they cannot be asked.
+    ``away``: brokers whose partitions are not among these as long as they cannot be asked. ``offsets_away``: those of
+    them that have the group's offsets, too.
     """
 
     members: Mapping[str, Sequence[str]]
     partitions: Mapping[str, Sequence[Partition]]
     away: frozenset[int | str] = frozenset()
+    offsets_away: frozenset[int | str] = frozenset()
 
 
 class ZooKeeperMembership:

@@ -21,7 +21,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final, TypeVar
 
@@ -37,6 +37,7 @@ from metaq.backends.metaq.group_requests import (
 )
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.groups.ownership.membership import topic_partitions
+from metaq.client.groups.ownership.saving import PartlySaved
 from metaq.client.offsets import GroupOffset
 from metaq.client.sql_offsets import SqliteOffsets
 from metaq.discovery.base import Away, Directory, without
@@ -56,6 +57,9 @@ REFRESH_S: Final = 5.0
 """Seconds between two checks for new partitions, and shortest pause before a broker is asked again that did not answer,
 and where the consumer has not been a member.
 """
+
+SLOW_S: Final = 1.0
+"""Longest wait for the answer to an earlier request, before the broker is asked who owns a partition."""
 
 SILENT_FACTOR: Final = 4
 """This pause, as a multiple of the time for which its answer was waited for."""
@@ -106,7 +110,8 @@ class _BrokerLink:
             except ConsumerIdInUse:
                 on_taken()
             except MetaqError as error:
-                self.note_away(error)
+                # one that is final is so for the thread that divides, if it gets it, too
+                self.note_away(error if error.retryable else NotNow(f"broker {self.address}", str(error)))
                 continue
             was_away, self.away = self.away, None
             if was_away or self._seen != before or self._owned.keys() != self._claimed:
@@ -117,6 +122,16 @@ class _BrokerLink:
         before, self.away = self.away, error
         if not self._stopped.is_set():
             _log_away(self._member.group, self.address, error, before)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the broker is away, or a request that it has not answered yet is under way."""
+        return self.away is not None or self._asking.locked()
+
+    def require_present(self) -> None:
+        """Raise the error of a broker that is away, without asking it: it may hang."""
+        if self.away is not None:
+            raise self.away.with_traceback(None)
 
     def has_ended(self) -> bool:
         """Whether the session may have ended, by the clock of this consumer."""
@@ -150,6 +165,7 @@ class _BrokerLink:
             return set(self._owned)
 
     def release(self, places: Collection[LocalPartition]) -> None:
+        self.require_present()
         with self._asking:
             self._owned = {place: until_s for place, until_s in self._owned.items() if place not in places}
             self._claimed -= set(places)
@@ -159,16 +175,22 @@ class _BrokerLink:
         return self._owned.get(place, -inf)
 
     def owned_now(self) -> set[LocalPartition]:
+        if not self._asking.acquire(timeout=SLOW_S):
+            raise NotNow(f"broker {self.address}", "it has not answered the last request yet")
+        self._asking.release()
+        self.require_present()
         self.join()
         return set(self._owned)
 
     def load(self, places: Collection[LocalPartition]) -> dict[LocalPartition, StoredOffset]:
+        self.require_present()
         return self._ask("load", partitions=list(places)).offsets("offsets")
 
     def save(
         self, offsets: Mapping[LocalPartition, StoredOffset], expected: Mapping[LocalPartition, StoredOffset] | None
     ) -> dict[LocalPartition, StoredOffset]:
         """Save offsets; return the stored ones of partitions where they are not expected, or that others own."""
+        self.require_present()
         compared = {} if expected is None else {"expected": offset_rows(expected)}
         return self._ask("save", offsets=offset_rows(offsets), **compared).offsets("changed")
 
@@ -184,6 +206,10 @@ class _BrokerLink:
                 return ask_group(session, action, me.group, token=me.token, **fields)
         except ConsumerIdTaken:
             raise ConsumerIdInUse(me.group, me.consumer_id, str(self.address)) from None
+        except (ConnectionFailed, DeadlineExceeded) as error:
+            if self._thread is not None:
+                self.note_away(error)  # before the next request begins
+            raise
 
     def stop(self) -> None:
         """End the thread; return without waiting for it."""
@@ -192,7 +218,7 @@ class _BrokerLink:
     def leave(self) -> None:
         """Leave the group at once, if the broker can be asked."""
         self.stop()
-        if self._thread is not None:
+        if self._thread is not None and not self.away:
             self._thread.join(2 * ANSWER_S)
         if not self.away:
             with suppress(MetaqError), self._asking:
@@ -328,7 +354,7 @@ class BrokerMembership:
     def _absent(self) -> Mapping[Address, MetaqError]:
         """Return the brokers that are not asked now, and why."""
         now_s = self._clock.monotonic()
-        silent = {address: error for address, (error, again_s) in self._silent.items() if now_s < again_s}
+        silent = {address: error for address, (error, again_s) in self._silent.copy().items() if now_s < again_s}
         links = {link.address: link.away for link in list(self._links.values())}
         return {address: error for address, error in {**silent, **links}.items() if error is not None}
 
@@ -345,7 +371,8 @@ class BrokerMembership:
         lists = self._join()
         common = set.intersection(*(set(members) for members in lists))
         members = {consumer: lists[0][consumer] for consumer in common}
-        return GroupView(members, self._asked(self._partitions), self._away())
+        away = self._away()
+        return GroupView(members, self._asked(self._partitions), away, away if self._has_offsets else frozenset())
 
     def _partitions(self) -> Mapping[str, list[Partition]]:
         """Return the partitions of each topic; none of one that only a broker may have that is away."""
@@ -407,14 +434,23 @@ class BrokerMembership:
         return link.until_s(_local(where)) if link is not None and self.registered else -inf
 
     def release(self, partitions: Collection[TopicPartition]) -> None:
+        """Release ``partitions``; there is nothing to release at a broker where this consumer is no member."""
+        failure: MetaqError | None = None
         for broker, there in self.by_broker(partitions).items():
-            self.link(broker).release(list(there))
+            if (link := self._links.get(broker)) is None:
+                continue
+            try:
+                link.release(list(there))
+            except MetaqError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def close(self) -> None:
-        """Leave the group at all brokers that can be asked."""
+        """Leave the group at all brokers that can be asked; at those that may hang last."""
         for link in self._links.values():
             link.stop()
-        for link in self._links.values():
+        for link in sorted(self._links.values(), key=lambda link: link.is_waiting):
             link.leave()
         self._links.clear()
         self.registered = False
@@ -432,10 +468,25 @@ class BrokerMembership:
         return link
 
     def by_broker(self, partitions: Iterable[TopicPartition]) -> dict[int | str, dict[LocalPartition, TopicPartition]]:
+        """Return broker -> its ``partitions``; brokers that may hang last."""
         found: dict[int | str, dict[LocalPartition, TopicPartition]] = {}
         for where in partitions:
             found.setdefault(where.partition.broker, {})[_local(where)] = where
-        return found
+        return dict(sorted(found.items(), key=lambda pair: self._is_waiting(pair[0])))
+
+    def _is_waiting(self, broker: int | str) -> bool:
+        return (link := self._links.get(broker)) is None or link.is_waiting
+
+
+@dataclass(slots=True)
+class _Saved:
+    """``changed``: the stored offsets of partitions that were not saved, because they are not as expected.
+    ``failed``: the partitions of brokers that could not be asked, for the reason ``failure``.
+    """
+
+    changed: dict[TopicPartition, StoredOffset] = field(default_factory=dict)
+    failed: set[TopicPartition] = field(default_factory=set)
+    failure: MetaqError | None = None
 
 
 class OffsetsAtBrokers:
@@ -474,7 +525,9 @@ class OffsetsAtBrokers:
             if offsets:
                 named = ", ".join(map(str, sorted(offsets)))
                 _LOG.info("group %s: the offsets that this machine has stored move to the brokers: %s", group, named)
-                self._save({where: _stored(offset, incarnations.get(where)) for where, offset in offsets.items()}, {})
+                new = {where: _stored(offset, incarnations.get(where)) for where, offset in offsets.items()}
+                if (failure := self._save(new, {}).failure) is not None:
+                    raise failure
             if there:
                 with suppress(StoreFailed):  # tried again by the next consumer
                     local.forget(group, there)
@@ -493,14 +546,20 @@ class OffsetsAtBrokers:
         expected: Mapping[TopicPartition, GroupOffset | None],
     ) -> dict[TopicPartition, GroupOffset | None]:
         """Store the offsets that are unchanged, of partitions that no other consumer owns; return the stored ones of
-        the others. All brokers are tried before one that is away raises an error.
+        the others.
+
+        Raises:
+            PartlySaved: A broker could not be asked; all others were.
         """
         known = {where: _stored(offset) for where in offsets if (offset := expected.get(where)) is not None}
-        changed = self._save({where: _stored(offset) for where, offset in offsets.items()}, known)
-        return {
+        saved = self._save({where: _stored(offset) for where, offset in offsets.items()}, known)
+        changed = {
             where: None if stored.offset is None else GroupOffset.parse(stored.offset)
-            for where, stored in changed.items()
+            for where, stored in saved.changed.items()
         }
+        if saved.failure is not None:
+            raise PartlySaved(saved.failure, saved.failed, changed)
+        return changed
 
     def incarnations(self, group: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, str]:
         found = self._offsets(partitions)
@@ -520,27 +579,28 @@ class OffsetsAtBrokers:
         """Do nothing: the membership closes the connections."""
 
     def _save_owned(self, offsets: Mapping[TopicPartition, StoredOffset]) -> None:
-        if refused := self._save(offsets, None):
-            named = ", ".join(map(str, sorted(refused)))
+        saved = self._save(offsets, None)
+        if saved.failure is not None:
+            raise saved.failure
+        if saved.changed:
+            named = ", ".join(map(str, sorted(saved.changed)))
             raise NotNow(self._membership.registry, f"another consumer owns {named}")
 
     def _save(
         self, offsets: Mapping[TopicPartition, StoredOffset], expected: Mapping[TopicPartition, StoredOffset] | None
-    ) -> dict[TopicPartition, StoredOffset]:
-        changed: dict[TopicPartition, StoredOffset] = {}
-        failure: MetaqError | None = None
+    ) -> _Saved:
+        saved = _Saved()
         for broker, there in self._membership.by_broker(offsets).items():
             new = {place: offsets[where] for place, where in there.items()}
             known = None if expected is None else {p: expected[w] for p, w in there.items() if w in expected}
             try:
                 found = self._membership.link(broker).save(new, known)
             except MetaqError as error:
-                failure = error
+                saved.failure = saved.failure or error
+                saved.failed.update(there.values())
             else:
-                changed |= {there[place]: stored for place, stored in found.items()}
-        if failure is not None:
-            raise failure
-        return changed
+                saved.changed |= {there[place]: stored for place, stored in found.items()}
+        return saved
 
     def _offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, StoredOffset]:
         found: dict[TopicPartition, StoredOffset] = {}
@@ -551,8 +611,8 @@ class OffsetsAtBrokers:
 
 
 def _log_away(group: str, address: Address, error: MetaqError, before: MetaqError | None) -> None:
-    """Log why a broker cannot be asked, unless it is the same as ``before``."""
-    if str(error) == str(before):
+    """Log why a broker cannot be asked, unless that is as ``before``, maybe about another request."""
+    if str(error) == str(before) or (error.away and type(error) is type(before)):
         return
     text = "group %s: broker %s cannot be asked: its partitions are not read, positions are kept: %s"
     _LOG.warning(text, group, address, error)

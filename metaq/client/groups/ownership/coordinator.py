@@ -107,6 +107,8 @@ class MemberCoordinator:
         self._first: _FirstView | None = None
         self._claimed: set[TopicPartition] = set()
         """Partitions that the membership has assigned to this consumer in this session."""
+        self._offsets_away: frozenset[int | str] = frozenset()
+        """Brokers of the last division that were away, with the offsets of their partitions."""
         self._waits_since_s: float | None = None
         """When this consumer began to wait for its id, which another consumer has."""
         self._reader: Callable[[], object] = lambda: None
@@ -135,19 +137,21 @@ class MemberCoordinator:
     def save(self, places: Collection[TopicPartition] | None = None) -> None:
         """Save the changed positions now, of ``places`` only if given. Thread-safe.
 
+        Those of suspended partitions are kept as long as a broker is away that has the offsets.
+
         Raises:
             MetaqError: The storage could not be used. Positions are kept.
         """
         failure: MetaqError | None = None
         with self._saving:
             try:
-                if places is None:
-                    self._saver.save_unclaimed(self._unclaimed())
+                self._save(places)
             except MetaqError as error:  # their broker may be the only one that is away
                 if not error.retryable:
                     raise
                 failure = error
-            self._save(places)
+            if places is None:
+                self._saver.save_unclaimed(self._unclaimed(), self._offsets_away)
         if failure is not None:
             raise failure
 
@@ -294,6 +298,7 @@ class MemberCoordinator:
     def _rebalance(self) -> MetaqError | None:
         """Compute this consumer's partitions and read them; return why some cannot be started, the others are read."""
         now_ms, view = wall_clock_ms(), self._membership.view()
+        self._offsets_away = view.offsets_away
         self._first = self._first or _FirstView.of(view, now_ms)
         if self._membership.consumer_id not in view.members:
             return None  # the session has just ended
@@ -335,7 +340,7 @@ class MemberCoordinator:
 
         def work() -> None:
             with self._saving:
-                self._saver.save_unclaimed(self._unclaimed(), and_kept=True)
+                self._saver.save_unclaimed(self._unclaimed(), self._offsets_away, and_kept=True)
 
         self._try("save the others", work)
 
@@ -460,13 +465,23 @@ class MemberCoordinator:
         membership = self._membership
         if not (membership.connected and membership.registered):
             self._claimed.clear()
+        if isinstance(self._storage, BoundedStorage):
+            self._storage.hurry(STORAGE_S)  # again: the step before may have waited for a server
         try:
             self.save()
+            self._require_saved()
             if self._claimed:
                 membership.release(self._claimed)
         except MetaqError as error:
             text = "group %s: the last positions are not saved, messages of %s will be repeated: %s"
             _LOG.error(text, membership.group, self._named_unsaved(), error)
+
+    def _require_saved(self) -> None:
+        """Raise if positions are unsaved because a broker is away."""
+        unsaved = {*self._state.unsaved(set(self._state.partitions)), *self._saver.kept()}
+        away = {where.partition.broker for where in unsaved} & self._offsets_away
+        if away:
+            raise _Waits(f"broker {', '.join(map(str, sorted(away, key=str)))} is away")
 
     def _named_unsaved(self) -> str:
         """Name the partitions whose positions are not saved, and where the next consumer starts."""

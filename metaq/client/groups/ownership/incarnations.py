@@ -97,6 +97,7 @@ class Incarnations(IncarnationCheck):
         if not (fresh or unknown):
             return stored
         now = self._now({where for where in fresh if where in stored and stored[where].offset})
+        unknown &= now.keys()  # the storage of others may be away with their broker
         before = self._stored_incarnations({*fresh, *unknown})
         offsets: dict[TopicPartition, GroupOffset] = {}
         for where in fresh:
@@ -112,7 +113,8 @@ class Incarnations(IncarnationCheck):
         is_stored = self._store(offsets, dict.fromkeys(offsets) | changed)
         with self.lock:
             self.known |= found
-            self._unsaved = set() if is_stored else set(changed)
+            self._unsaved -= found.keys()
+            self._unsaved |= set() if is_stored else changed.keys()
         return {**stored, **offsets}
 
     def _now(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, PartitionState]:

@@ -36,6 +36,27 @@ ATTEMPTS_MAX: Final = 3
 _LOG: Final = logging.getLogger(__name__)
 
 
+class PartlySaved(MetaqError):
+    """A storage that consists of several could not use one of them, for the reason ``cause``.
+
+    ``failed``: the partitions whose offsets are not saved for that. ``changed``: the stored offsets of others that are
+    not as expected.
+    """
+
+    def __init__(
+        self,
+        cause: MetaqError,
+        failed: Collection[TopicPartition],
+        changed: dict[TopicPartition, GroupOffset | None],
+    ) -> None:
+        self.cause, self.failed, self.changed = cause, failed, changed
+        self.retryable = cause.retryable
+        super().__init__(cause, failed, changed)
+
+    def __str__(self) -> str:
+        return str(self.cause)
+
+
 class _Kept(NamedTuple):
     position: GroupOffset
     saved: GroupOffset | None
@@ -60,13 +81,18 @@ class PositionSaver:
             due = dict(self._state.unsaved(places))
             expected = {where: self._state.partitions[where].saved for where in due}
         refused: set[TopicPartition] = set()
+        failure: MetaqError | None = None
         for _ in range(ATTEMPTS_MAX):
             if not due:
                 break
             mine = self._membership.owned_now(due)
             refused |= due.keys() - mine
             due = {where: position for where, position in due.items() if where in mine}
-            found = self._store(due, expected, is_compared=not self._membership.exclusive)
+            try:
+                found = self._store(due, expected, is_compared=not self._membership.exclusive)
+            except PartlySaved as error:
+                failure, found = error.cause, error.changed
+                due = {where: position for where, position in due.items() if where not in error.failed}
             self._state.note_saved({where: position for where, position in due.items() if where not in found})
             expected |= found
             due = {where: due[where] for where in found}
@@ -76,6 +102,8 @@ class PositionSaver:
         if refused:
             named = ", ".join(map(str, sorted(refused)))
             _LOG.warning("group %s: positions are not saved: another consumer owns %s", self._membership.group, named)
+        if failure is not None:
+            raise failure
         return not refused
 
     def save_first(
@@ -104,13 +132,16 @@ class PositionSaver:
 
     # partitions that do not belong to this consumer now
 
-    def save_unclaimed(self, places: Collection[TopicPartition], *, and_kept: bool = False) -> None:
+    def save_unclaimed(
+        self, places: Collection[TopicPartition], away: Collection[int | str] = (), *, and_kept: bool = False
+    ) -> None:
         """Save the positions of ``places``, and the kept ones, where the storage still has the expected offset. Forget
-        kept ones that another consumer has passed.
+        kept ones that another consumer has passed. Leave out the partitions of brokers that are ``away``.
 
         Raises:
             MetaqError: The storage could not be used. Positions are kept.
         """
+        places = {where for where in places if where.partition.broker not in away}
         if places:
             there = self._storage.load(self._membership.group, places)
             self._state.note_missing(set(places) - there.keys())
@@ -118,13 +149,21 @@ class PositionSaver:
             due = dict(self._state.unsaved(places))
             expected = {where: self._state.partitions[where].saved for where in due}
         if and_kept:
-            due |= {where: kept.position for where, kept in self._kept.items()}
-            expected |= {where: kept.saved for where, kept in self._kept.items()}
-        found = self._store(due, expected, is_compared=True)
+            asked = {where: kept for where, kept in self._kept.items() if where.partition.broker not in away}
+            due |= {where: kept.position for where, kept in asked.items()}
+            expected |= {where: kept.saved for where, kept in asked.items()}
+        failure: MetaqError | None = None
+        try:
+            found = self._store(due, expected, is_compared=True)
+        except PartlySaved as error:
+            failure, found = error.cause, error.changed
+            due = {where: position for where, position in due.items() if where not in error.failed}
         stored = {where: position for where, position in due.items() if where not in found}
         self._state.note_saved(stored)
         passed = {at for at, there in found.items() if there is not None and is_further(there, expected[at], due[at])}
         self.forget(stored.keys() | passed)
+        if failure is not None:
+            raise failure
 
     def keep(self, partitions: Collection[Owned[Any, Any, Any]]) -> None:
         """Keep the unsaved positions of partitions that are not read any more."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sqlite3
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
@@ -18,11 +20,12 @@ from fix_broker import DEADLINE_S, RunningBroker, StartBroker, wait_until, write
 
 from metaq import AsyncMetaQ, MetaQ
 from metaq.client.group_consumer import GroupConsumer
+from metaq.client.groups.deliveries import Delivery
 from metaq.client.groups.forgetting import forget_group
 from metaq.client.groups.metaq_group import state_folder
 from metaq.client.offsets import GroupOffset, OffsetStorage
 from metaq.client.sql_offsets import SqliteOffsets, dbapi, sqlite
-from metaq.errors import ConsumerIdInUse
+from metaq.errors import ConsumerIdInUse, MetaqError
 from metaq.model import Partition, TopicPartition
 
 pytestmark = pytest.mark.process
@@ -377,3 +380,100 @@ def test_a_broker_that_returns_with_the_session_of_a_former_run(
         send(mq, "e", "f", "g", "h")
         wait_until(lambda: len(found) >= 8, "all is read, once the former session has ended")
     assert sorted(found) == list("abcdefgh"), "nothing comes twice"
+
+
+@contextmanager
+def frozen(broker: RunningBroker) -> Iterator[None]:
+    broker.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        broker.process.send_signal(signal.SIGCONT)
+
+
+def saved_near(brokers: list[RunningBroker]) -> int:
+    """Return the sum of the group's offsets at the first broker."""
+    with MetaQ(str(brokers[0].address)) as near:
+        return sum(one.position or 0 for one in near.cluster.lag("g", ["t"]))
+
+
+def send_near(brokers: list[RunningBroker], text: str) -> int:
+    """Send to the first broker; return where its partitions end then."""
+    with MetaQ(str(brokers[0].address)) as near:
+        near.producer().send("t", text, partition=Partition(0, 0))
+        return sum(one.end for one in near.cluster.lag("g", ["t"]))
+
+
+def fetch(consumer: GroupConsumer, count: int) -> None:
+    """Take ``count`` messages, and settle those of the calls before."""
+    found: list[Delivery] = []
+    wait_until(lambda: found.extend(consumer.fetch(timeout=0.1)) or len(found) >= count, "they come")
+    assert len(found) == count
+
+
+def test_positions_at_healthy_brokers_are_stored_while_another_one_hangs(
+    mq: MetaQ, brokers: list[RunningBroker]
+) -> None:
+    send(mq, "a", "b", "c", "d")
+    with mq.consumer("g", ["t"], **(QUICK | {"save_s": 600.0})) as consumer:
+        fetch(consumer, 4)
+        consumer.commit()
+        with frozen(brokers[1]):
+            end = send_near(brokers, "e")
+            fetch(consumer, 1)
+            began_s = time.monotonic()
+            consumer.commit()
+            assert (time.monotonic() - began_s < 9.0, saved_near(brokers)) == (True, end), "within the session"
+            wait_until(lambda: len(consumer.assignment) == 2, "the session has ended")
+            for _ in range(3):
+                end = send_near(brokers, "f")
+                fetch(consumer, 1)
+                began_s = time.monotonic()
+                consumer.commit()
+                assert (time.monotonic() - began_s < 2.0, saved_near(brokers)) == (True, end)
+            end = send_near(brokers, "g")
+            fetch(consumer, 1)
+            began_s = time.monotonic()
+            consumer.close()
+            assert (time.monotonic() - began_s < 4.0, saved_near(brokers)) == (True, end)
+
+
+def test_positions_at_healthy_brokers_are_stored_beside_unsaved_ones_of_another_one(
+    mq: MetaQ, brokers: list[RunningBroker], caplog: pytest.LogCaptureFixture
+) -> None:
+    send(mq, "a", "b", "c", "d")
+    with mq.consumer("g", ["t"], **(QUICK | {"save_s": 600.0, "session_s": 30.0})) as consumer:
+        fetch(consumer, 4)
+        with frozen(brokers[1]):
+            wait_until(lambda: "cannot be asked" in caplog.text, "it is known to be away")
+            for _ in range(3):
+                end = send_near(brokers, "e")
+                fetch(consumer, 1)
+                began_s = time.monotonic()
+                with pytest.raises(MetaqError, match=str(brokers[1].address)):
+                    consumer.commit()
+                assert (time.monotonic() - began_s < 2.0, saved_near(brokers)) == (True, end)
+            end = send_near(brokers, "f")
+            fetch(consumer, 1)
+            consumer.close()
+            assert saved_near(brokers) == end
+    assert "the last positions are not saved, messages of t/1-0" in caplog.text
+
+
+def test_a_broker_with_another_id_at_its_address(
+    mq: MetaQ, brokers: list[RunningBroker], start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """Partitions of the broker that is gone are given up, and the others are divided."""
+    found: list[str] = []
+    send(mq, "a", "b", "c", "d")
+    with reading(mq.consumer("g", ["t"], **QUICK), found) as consumer:
+        wait_until(lambda: len(found) == 4, "all is read")
+        brokers[1].kill()
+        ini = write_ini(tmp_path / "2", "[topic=t]\nnumPartitions=2\n", brokerId=2)
+        start_broker("start", "-f", ini, "--port", str(brokers[1].address.port))
+        with MetaQ(str(brokers[1].address)) as there:
+            there.producer().send("t", "e")
+        wait_until(lambda: "e" in found, "its partitions are read")
+        wait_until(lambda: {one.partition.broker for one in consumer.assignment} == {0, 2}, "the others are given up")
+        with reading(mq.consumer("g", ["t"], **QUICK), found) as other:
+            wait_until(lambda: (len(consumer.assignment), len(other.assignment)) == (2, 2), "they are shared")
