@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from metaq.errors import ConnectionFailed, DeadlineExceeded, TlsRefused, WrongServer
 from metaq.model import Address, Buffer
 from metaq.net.clock import SYSTEM_CLOCK, Clock
-from metaq.net.tls import ALERT_S, TlsSettings, TlsTransport, alert_text
+from metaq.net.tls import TlsSettings, TlsTransport, alert_text
 from metaq.net.transport import map_exceptions, open_socket
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ class DuplexStream:
 
         Raises:
             DeadlineExceeded: It took longer. The stream is closed if a part of ``data`` was sent.
-            ConnectionFailed: The connection is lost, or was closed on this side.
-            TlsRefused: The server has refused this client's certificate.
+            ConnectionFailed: The connection is lost, or was closed on this side. ``recv_into`` may know the reason.
         """
         deadline = self._clock.monotonic() + timeout_s
         if not self._sending.acquire(timeout=timeout_s):
@@ -69,11 +68,7 @@ class DuplexStream:
     def _send_all(self, data: memoryview, deadline: float) -> None:
         sent = 0
         while sent < len(data):
-            try:
-                taken = self._send_some(data[sent : sent + _SEND_BYTES])
-            except OSError:
-                self._read_alert()
-                raise
+            taken = self._send_some(data[sent : sent + _SEND_BYTES])
             sent += taken
             if taken == 0 and not self._writable.poll(self._left_ms(deadline)):
                 if sent:
@@ -131,9 +126,6 @@ class DuplexStream:
                 if self._closed and not self._users:
                     self._socket.close()
 
-    def _read_alert(self) -> None:
-        """Raise ``TlsRefused`` if the server, which accepts nothing more, has said why."""
-
     def _left_ms(self, deadline: float) -> int:
         return max(0, int((deadline - self._clock.monotonic()) * 1000 + 0.999))
 
@@ -186,11 +178,6 @@ class SecuredDuplexStream(DuplexStream):
                 if (reason := alert_text(error)) is not None:  # with TLS 1.3, after the handshake
                     raise TlsRefused(self._address, reason) from error
                 raise
-
-    def _read_alert(self) -> None:
-        with suppress(OSError):
-            self._readable.poll(int(ALERT_S * 1000))
-            self._recv_some(memoryview(bytearray(1)))
 
     def _recv_available(self, buffer: memoryview) -> int | None:
         return self._recv_some(buffer) if self._tls_socket.pending() else None

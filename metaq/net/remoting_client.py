@@ -20,6 +20,7 @@ Source: the documents of RocketMQ's remoting module; docs/adr/0030-one-channel-f
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
@@ -45,6 +46,9 @@ IDLE_S: Final = 120.0
 
 IDENTIFIED_S: Final = 60.0
 """How long a server counts as one of another kind, before it is identified again."""
+
+UNKNOWN_S: Final = 1.0
+"""How long a server that was not identified is not asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,8 @@ class RemotingClient:
         self._server_requests = ServerRequests()
         self._on_ended: list[Callable[[Address], None]] = []
         self._answered: set[Address] = set()  # servers that have answered: RocketMQ's
-        self._others: dict[Address, tuple[str, float]] = {}  # servers of other kinds, and until when that counts
+        self._identified: dict[Address, tuple[str | None, float]] = {}  # other servers, and until when that counts
+        self._identifying: dict[Address, threading.Lock] = {}
         self._links = LinkTable(self._new_link, settings.idle_s, settings.clock)
 
     def __enter__(self) -> RemotingClient:
@@ -179,13 +184,14 @@ class RemotingClient:
         address = connection.address
         if connection.secured or address in self._answered:
             return error
-        known, until_s = self._others.get(address, ("", 0.0))
-        if self._clock.monotonic() < until_s:
-            return WrongServer(address, ROCKETMQ, known)
-        found = identify(address)
-        if found is None or found == ROCKETMQ:
+        with self._identifying.setdefault(address, threading.Lock()):  # connections that are lost meanwhile wait for it
+            found, until_s = self._identified.get(address, (None, 0.0))
+            if self._clock.monotonic() >= until_s:
+                found = identify(address)
+                counts_s = UNKNOWN_S if found in (None, ROCKETMQ) else IDENTIFIED_S
+                self._identified[address] = found, self._clock.monotonic() + counts_s
+        if found is None or found == ROCKETMQ or address in self._answered:
             return error
-        self._others[address] = found, self._clock.monotonic() + IDENTIFIED_S
         return WrongServer(address, ROCKETMQ, found)
 
     @contextmanager

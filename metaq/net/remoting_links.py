@@ -10,10 +10,9 @@ from typing import Final
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded, MetaqError
 from metaq.model import Address
-from metaq.net.clock import Clock
+from metaq.net.clock import SYSTEM_CLOCK, Clock
 from metaq.net.identification import IDENTIFY_S
 from metaq.net.remoting_connection import RemotingConnection
-from metaq.net.tls import ALERT_S
 from metaq.protocols.remoting.channel import Expired, ReceivedResponse
 from metaq.protocols.remoting.codes import name_of
 from metaq.protocols.remoting.command import RemotingCommand
@@ -26,8 +25,10 @@ SWEEP_S: Final = 1.0
 
 JOIN_S: Final = 10.0
 
+NOTICE_S: Final = 1.0
+"""How long a connection that does not send may be open, until its receiving thread has noticed."""
 
-EXPLAIN_S: Final = ALERT_S + IDENTIFY_S
+EXPLAIN_S: Final = NOTICE_S + IDENTIFY_S
 """Longest wait for the reason why a connection was lost."""
 
 
@@ -83,7 +84,8 @@ class Link:
         self.finished = False
         """Whether the thread has ended; set by the table."""
         self._responded, self._asked, self._explain, self._ended = responded, asked, explain, ended
-        self._is_given_up = False
+        self._is_lost = self._is_given_up = self._explains = False
+        self._received = threading.Event()  # set when the thread receives no more, before it looks for the reason
         self._failure: MetaqError | None = None
         self._thread = threading.Thread(target=self._receive, name=f"remoting {connection.address}", daemon=True)
         self._thread.start()
@@ -91,7 +93,7 @@ class Link:
     @property
     def usable(self) -> bool:
         """Whether requests may be sent here."""
-        return not (self.connection.closed or self.connection.going_away)
+        return not (self._is_lost or self.connection.closed or self.connection.going_away)
 
     def expire(self) -> None:
         """End the calls whose deadline has passed."""
@@ -100,16 +102,25 @@ class Link:
 
     def lost(self, error: ConnectionFailed, timeout_s: float) -> MetaqError:
         """Close the connection after ``error`` in sending; return the reason, which the thread may know better."""
+        self._is_lost = True
         if threading.current_thread() is not self._thread:
-            self._thread.join(min(timeout_s, EXPLAIN_S))
+            until_s = SYSTEM_CLOCK.monotonic() + min(timeout_s, EXPLAIN_S)
+            if self._received.wait(min(timeout_s, NOTICE_S)):
+                self._thread.join(max(0.0, until_s - SYSTEM_CLOCK.monotonic()))
         self._end(error)
         return error if self._failure is None or self._failure.retryable else self._failure
 
-    def close(self) -> None:
-        """Close the connection, end its calls, and wait for the thread unless this is the thread."""
+    def give_up(self) -> None:
+        """Close the connection and end its calls; does not wait."""
         self._is_given_up = True
         self._end(ConnectionFailed(self.connection.address, "call", "the connection was closed on this side"))
-        if threading.current_thread() is not self._thread:
+
+    def close(self) -> None:
+        """Close the connection, end its calls, and wait for the thread, unless this is the thread or it only looks for
+        the reason of a loss.
+        """
+        self.give_up()
+        if threading.current_thread() is not self._thread and self._received.wait(JOIN_S) and not self._explains:
             self._thread.join(JOIN_S)
 
     def _receive(self) -> None:
@@ -124,8 +135,13 @@ class Link:
                     else:
                         self._asked(self.connection, event.command)
         except MetaqError as failure:
-            error = failure if self._is_given_up else self._explain(self.connection, failure)
+            error = failure
+            self._explains = not self._is_given_up
+            self._received.set()
+            if self._explains:
+                error = self._explain(self.connection, failure)
         finally:
+            self._received.set()
             self._failure = error
             self._end(error)
             self._ended(self)
@@ -234,7 +250,7 @@ class LinkTable:
                 link.expire()
                 done = link.connection.going_away and not link.connection.in_flight
                 if done or link.connection.idle_s(self._clock.monotonic()) > self._idle_s:
-                    link.close()
+                    link.give_up()
             self._wait(links)
 
     def _wait(self, links: list[Link]) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+import struct
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 from fix_tls import Certificates
-from listeners import Answer, RemotingServer, Served, echo
+from listeners import Answer, Listener, RemotingServer, Served, echo
 
 from metaq.errors import (
     ConnectionFailed,
@@ -24,7 +28,8 @@ from metaq.errors import (
     WrongServer,
 )
 from metaq.model import Address
-from metaq.net.duplex import RemotingTls, TlsMode
+from metaq.net.duplex import DuplexStream, RemotingTls, TlsConnector, TlsMode
+from metaq.net.identification import HTTP
 from metaq.net.remoting_client import ClientSettings, RemotingClient
 from metaq.net.remoting_requests import ResponseFirst
 from metaq.net.tls import TlsSettings
@@ -445,6 +450,139 @@ class TestTls:
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="ca_file="):
             RemotingClient(tls=RemotingTls(TlsMode.STRICT, TlsSettings(ca_file=str(tmp_path / "none"))))
+
+
+def reset(connected: socket.socket) -> None:
+    """Close a connection so that its peer can send nothing more."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connected.close()
+
+
+def sends_until(stream: DuplexStream) -> BaseException:
+    """Send until that fails; return the error."""
+    while True:
+        try:
+            stream.send(b"request", 20.0)
+        except BaseException as error:
+            return error
+
+
+class TestBrokenTls:
+    """A server resets a connection with TLS while one thread receives and another sends."""
+
+    @pytest.fixture
+    def streams(self, server_context: ssl.SSLContext) -> Iterator[Callable[[], tuple[DuplexStream, ssl.SSLSocket]]]:
+        accepted = SimpleQueue[ssl.SSLSocket]()
+        ends = threading.Event()
+
+        def serve(connected: socket.socket) -> None:
+            accepted.put(server_context.wrap_socket(connected, server_side=True))
+            ends.wait(60)
+
+        with Listener(serve) as server:
+            connector = TlsConnector(RemotingTls(TlsMode.ENFORCED))
+            yield lambda: (connector.connect(server.address, 20.0), accepted.get(timeout=20))
+            ends.set()
+
+    def test_both_threads_get_an_error_after_which_a_retry_helps(
+        self, streams: Callable[[], tuple[DuplexStream, ssl.SSLSocket]]
+    ) -> None:
+        outcomes: list[BaseException] = []
+        with ThreadPoolExecutor(1) as threads:
+            for _ in range(300):
+                stream, server = streams()
+                received = threads.submit(stream.recv_into, memoryview(bytearray(64)), 20.0)
+                stream.send(b"request", 20.0)
+                assert server.recv(7) == b"request"
+                reset(server)
+                outcomes.append(sends_until(stream))
+                if (error := received.exception(20)) is not None:  # else it has read the end
+                    outcomes.append(error)
+                stream.close()
+        assert len(outcomes) >= 300
+        assert {type(error) for error in outcomes} == {ConnectionFailed}
+
+    def test_what_has_arrived_is_received_whole(
+        self, streams: Callable[[], tuple[DuplexStream, ssl.SSLSocket]]
+    ) -> None:
+        stream, server = streams()
+        server.sendall(b"response")
+        server.close()
+        assert isinstance(sends_until(stream), ConnectionFailed)
+        buffer = bytearray(64)
+        assert stream.recv_into(memoryview(buffer), 20.0) == 8
+        assert buffer[:8] == b"response"
+        stream.close()
+
+
+class TestExplanations:
+    """Why a connection was lost is found out aside: nothing else waits for that."""
+
+    @pytest.fixture
+    def asked(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleQueue[Address]]:
+        """Which servers are identified; that takes until the end of the test."""
+        asked, ends = SimpleQueue[Address](), threading.Event()
+
+        def identify(address: Address) -> str | None:
+            asked.put(address)
+            ends.wait(60)
+            return None
+
+        monkeypatch.setattr("metaq.net.remoting_client.identify", identify)
+        yield asked
+        ends.set()
+
+    def test_the_next_call_has_a_new_connection(self, client: RemotingClient, asked: SimpleQueue[Address]) -> None:
+        with RemotingServer(lambda served, command: [None] if command.code == 11 else [command.reply(0)]) as server:
+            lost = client.submit(server.address, request(11))
+            assert asked.get(timeout=20) == server.address
+            assert client.call(server.address, request(12)).code == 0
+            assert not lost.done()
+
+    def test_deadlines_of_other_calls_are_kept(self, asked: SimpleQueue[Address]) -> None:
+        settings = ClientSettings(idle_s=0.05)
+        with (
+            RemotingServer(lambda *_: [None]) as ending,
+            RemotingServer(silence) as silent,
+            RemotingClient(timeouts=TIMEOUTS, settings=settings) as client,
+        ):
+            client.oneway(ending.address, request(11))
+            assert asked.get(timeout=20) == ending.address
+            time.sleep(1.1)  # it is idle, and swept
+            began_s = time.monotonic()
+            with pytest.raises(DeadlineExceeded):
+                client.submit(silent.address, request(11), 0.3).result(20)
+            assert time.monotonic() - began_s < 3.0
+
+    def test_closing_the_client_does_not_wait(self, asked: SimpleQueue[Address]) -> None:
+        with RemotingServer(lambda *_: [None]) as server:
+            client = RemotingClient(timeouts=TIMEOUTS)
+            lost = client.submit(server.address, request(11))
+            assert asked.get(timeout=20) == server.address
+            began_s = time.monotonic()
+            client.close()
+            assert time.monotonic() - began_s < 3.0
+            with pytest.raises(ConnectionFailed):
+                lost.result(0)
+
+    def test_a_server_is_identified_once_for_all_its_connections(
+        self, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        times: list[Address] = []
+
+        def identify(address: Address) -> str | None:
+            times.append(address)
+            time.sleep(0.5)
+            return HTTP
+
+        monkeypatch.setattr("metaq.net.remoting_client.identify", identify)
+        with RemotingServer(lambda *_: [None]) as server, ThreadPoolExecutor(4) as threads:
+            calls = []
+            for _ in range(4):
+                calls.append(threads.submit(client.call, server.address, request(11)))
+                time.sleep(0.1)  # the connection is lost
+            assert {type(call.exception(20)) for call in calls} == {WrongServer}
+        assert times == [server.address]
 
 
 def test_any_end_of_a_client_is_a_metaq_error() -> None:
