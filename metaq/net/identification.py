@@ -7,6 +7,7 @@ tried on a separate connection, in about a second in total; the requests have no
 from __future__ import annotations
 
 import json
+import re
 import struct
 from contextlib import suppress
 from typing import Final
@@ -31,10 +32,16 @@ PROBE_S: Final = 0.4
 IDENTIFY_S: Final = 4 * 2 * PROBE_S
 """Longest time in seconds that ``identify`` takes: four connections, each with an answer."""
 
+ACCEPTS_S: Final = 2 * PROBE_S
+"""The same for ``accepts_tls``."""
+
 _LINE: Final = b"version 0\r\n\r\n"
 _HTTP_REQUEST: Final = b"HEAD / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 _TLS_ALERT: Final = b"\x15\x03"
 _TLS_HANDSHAKE: Final = b"\x16\x03"
+
+_NO_BACKEND: Final = re.compile(rb"HTTP/\S+ 50[0234]\b")
+"""How a proxy's answer begins that recognizes HTTP, while the server that it passes other protocols on to is away."""
 
 NOT_FOR_HTTP: Final = "This port is for clients of "
 """How the bundled broker's answer to an HTTP request begins."""
@@ -57,22 +64,40 @@ def identify(address: Address) -> str | None:
     is_silent = False
     for request in (_LINE, _route_request()):
         try:
-            found = _kind_of(first_answer(address, request, PROBE_S))
+            if (found := _kind_for(address, request)) is not None:
+                return found
         except DeadlineExceeded:
             is_silent = True  # a server that requires TLS closes the connection instead
-        except ConnectionFailed:
-            pass
-        else:
-            if found is not None:
-                return found
-    with suppress(ConnectionFailed, DeadlineExceeded):
-        if not is_silent and first_answer(address, _client_hello(), PROBE_S).startswith(_TLS_HANDSHAKE):
-            return TLS
+    if not is_silent and accepts_tls(address):
+        try:  # again: it may have started meanwhile, and accept requests without TLS as well
+            return _kind_for(address, _route_request()) or TLS
+        except DeadlineExceeded:
+            return None
     with suppress(ConnectionFailed, DeadlineExceeded):
         answer = first_answer(address, _HTTP_REQUEST, PROBE_S)
-        if answer.startswith(b"HTTP/") and NOT_FOR_HTTP.encode() not in answer:
+        is_http = answer.startswith(b"HTTP/") and not _NO_BACKEND.match(answer)
+        if is_http and NOT_FOR_HTTP.encode() not in answer:
             return HTTP
     return None
+
+
+def accepts_tls(address: Address) -> bool:
+    """Return whether a server begins a TLS handshake; false if it does not answer."""
+    with suppress(ConnectionFailed, DeadlineExceeded):
+        return first_answer(address, _client_hello(), PROBE_S).startswith(_TLS_HANDSHAKE)
+    return False
+
+
+def _kind_for(address: Address, request: bytes) -> str | None:
+    """Return the kind of a server by its answer to a request without TLS; ``None`` if that does not show it.
+
+    Raises:
+        DeadlineExceeded: It does not answer.
+    """
+    try:
+        return _kind_of(first_answer(address, request, PROBE_S))
+    except ConnectionFailed:
+        return None
 
 
 def _kind_of(answer: bytes) -> str | None:

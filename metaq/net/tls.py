@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from metaq.errors import ConnectionFailed, DeadlineExceeded, TlsRefused, WrongServer
 from metaq.model import Address, Buffer
-from metaq.net.identification import IDENTIFY_S, SILENT_S, TLS, identify
+from metaq.net.identification import ACCEPTS_S, IDENTIFY_S, SILENT_S, TLS, accepts_tls, identify
 from metaq.net.transport import A, R, Stream, TcpStream, map_exceptions, mapped, open_socket, reason_of
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class TlsTransport:
         try:
             secured.do_handshake()
         except TimeoutError:
-            if timeout_s <= SILENT_S + IDENTIFY_S:
+            if timeout_s < SILENT_S + IDENTIFY_S + ACCEPTS_S:
                 raise
             _require_tls(address)
             secured.settimeout(timeout_s - SILENT_S)
@@ -225,11 +225,13 @@ class TlsTransport:
 def _require_tls(address: Address) -> None:
     """Identify a server after a failed handshake.
 
+    A server that accepts both, as RocketMQ's by default, may have been starting or frozen during the handshake.
+
     Raises:
         WrongServer: It uses no TLS.
     """
     found = identify(address)
-    if found is not None and found != TLS:
+    if found is not None and found != TLS and not accepts_tls(address):
         raise WrongServer(address, TLS, f"{found} without TLS")
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.server
+import itertools
 import json
 import socket
 import socketserver
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,16 +19,19 @@ import pytest
 import trustme
 from fix_broker import DEADLINE_S
 from fix_tls import Certificates
+from listeners import Listener
 from local_servers import broker_thread, running_name_server
 from metaq_broker.serve.foreign import foreign_client
 
 from metaq import MetaQ, RocketMQ
 from metaq.cli.main import main
-from metaq.errors import MetaqError, TlsRefused, WrongServer
+from metaq.errors import ConnectionFailed, MetaqError, TlsRefused, WrongServer
 from metaq.model import Address
 from metaq.net import identification
 from metaq.net.identification import HTTP, METAQ, ROCKETMQ, TLS, identify
-from metaq.net.tls import TlsSettings
+from metaq.net.tls import TlsSettings, TlsTransport
+from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.frames import encode
 from metaq.testing.ports import free_port
 
 Serve = Callable[[str], Address]
@@ -140,6 +145,75 @@ def test_a_slow_server_is_not_taken_for_another_kind(answers: Callable[[bytes], 
         assert identify(Address(*server.server_address)) is None
         server.shutdown()
         thread.join()
+
+
+ROUTE = encode(RemotingCommand(code=17, flag=1, remark="No topic route info"))
+
+
+@contextmanager
+def answering(answer: Callable[[bytes, int], bytes | None]) -> Iterator[Address]:
+    """A server that answers the first bytes of each connection, by its number; ``None``: nothing is sent."""
+    count = itertools.count()
+
+    def serve(connected: socket.socket) -> None:
+        with connected:
+            number = next(count)
+            if (reply := answer(connected.recv(1024), number)) is not None:
+                connected.sendall(reply)
+            connected.settimeout(DEADLINE_S)
+
+    with Listener(serve) as server:
+        yield server.address
+
+
+@pytest.mark.parametrize(
+    ("status", "found"), [(200, HTTP), (404, HTTP), (501, HTTP), (500, None), (502, None), (503, None), (504, None)]
+)
+def test_a_proxy_without_its_server_is_not_taken_for_an_http_server(status: int, found: str | None) -> None:
+    """It passes on what is not HTTP, and will answer the next client."""
+    reply = b"HTTP/1.1 %d Status\r\n\r\n" % status
+    with answering(lambda first, _: reply if first.startswith(b"HEAD") else b"") as address:
+        assert identify(address) == found
+
+
+def test_a_server_that_starts_and_accepts_both_does_not_require_tls() -> None:
+    def answer(first: bytes, number: int) -> bytes:
+        if number < 2:
+            return b""  # the one before, which ends
+        return b"\x16\x03\x03\x00\x02\x02\x00" if first.startswith(b"\x16\x03") else ROUTE
+
+    with answering(answer) as address:
+        assert identify(address) == ROCKETMQ
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_handshake_that_fails_during_a_restart_is_repeated(ends: bool, certificates: Certificates) -> None:
+    """The server, which accepts requests with and without TLS, as RocketMQ's, ends or is frozen during the first."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificates.authority.issue_cert("127.0.0.1").configure_cert(context)
+    count, thaws = itertools.count(), threading.Event()
+
+    def serve(connected: socket.socket) -> None:
+        if next(count) == 0:
+            if ends:
+                connected.close()
+                return
+            thaws.wait(DEADLINE_S)
+        thaws.set()
+        if connected.recv(2, socket.MSG_PEEK) == b"\x16\x03":
+            with context.wrap_socket(connected, server_side=True) as secured:
+                secured.recv(1)
+        else:
+            with connected:
+                connected.recv(1024)
+                connected.sendall(ROUTE)
+
+    transport = TlsTransport(TlsSettings(certificates.ca_file))
+    with Listener(serve) as server:
+        if ends:
+            with pytest.raises(ConnectionFailed):
+                transport.connect_tcp(server.address, DEADLINE_S)
+        transport.connect_tcp(server.address, DEADLINE_S).close()
 
 
 @contextmanager
