@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from math import inf
 from typing import Final
@@ -24,6 +24,14 @@ FORGOTTEN_S: Final = 120.0
 """Seconds after which brokers remove a silent member."""
 
 _LOG: Final = logging.getLogger(__name__)
+
+
+def likeliest_to_pass(failures: Iterable[MetaqError]) -> MetaqError | None:
+    """Return the first error for which a retry may help, or else the first; ``None`` without errors.
+
+    While one of several brokers may come back, that another one can never be used ends no consumer.
+    """
+    return max(failures, key=lambda each: each.retryable, default=None)
 
 
 class MemberHeartbeats:
@@ -64,7 +72,7 @@ class MemberHeartbeats:
         """Send heartbeats and wait for the answers. Thread-safe.
 
         Raises:
-            MetaqError: No broker accepted one; the reason of one of them, if possible one that stays.
+            MetaqError: No broker accepted one; the reason of one of them, if possible of one that may accept it later.
         """
         with self._beating:
             sent_s = self._clock.monotonic()
@@ -72,8 +80,7 @@ class MemberHeartbeats:
                 self._on_lost()
             failures = self._requests.beat(set(self._brokers()))
             reached = {address for address, failure in failures.items() if failure is None}
-            refusals = [failure for failure in failures.values() if failure is not None]
-            failure = min(refusals, key=lambda each: each.retryable, default=None)
+            failure = likeliest_to_pass(failure for failure in failures.values() if failure is not None)
             self._missing = self.reached - reached
             self.reached = reached
             if reached:

@@ -19,7 +19,7 @@ from metaq.backends.rocketmq.groups.group_requests import GroupRequests
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.reads.pulls import PulledQueue
-from metaq.client.rocketmq.groups.heartbeats import MemberHeartbeats
+from metaq.client.rocketmq.groups.heartbeats import MemberHeartbeats, likeliest_to_pass
 from metaq.client.rocketmq.groups.locks import MemberLocks
 from metaq.client.rocketmq.groups.subscriptions import Subscriptions
 from metaq.discovery.name_server import NameServerDirectory
@@ -187,25 +187,25 @@ class RocketMembership:
     def _lists(self, topic: str) -> list[Collection[str]]:
         """Return the member list of each broker of a topic that answers; raise if none does."""
         found: list[Collection[str]] = []
-        failure: MetaqError | None = None
+        failures: list[MetaqError] = []
         for address in self._readable_at(topic, self._queues[topic]):
             try:
                 found.append(self._requests.members(address))
             except MetaqError as error:
-                failure = error
+                failures.append(error)
         if not found:
-            raise failure or _NotListed(self.consumer_id, topic)
+            raise likeliest_to_pass(failures) or _NotListed(self.consumer_id, topic)
         return found
 
     def _members(self, topic: str, queues: Sequence[Partition]) -> Collection[str]:
         """Ask a broker of a topic for the members of the group."""
-        failure: MetaqError | None = None
+        failures: list[MetaqError] = []
         for address in self._readable_at(topic, queues):
             try:
                 return self._requests.members(address)
             except MetaqError as error:
-                failure = error
-        raise failure or _NotListed(self.consumer_id, topic)
+                failures.append(error)
+        raise likeliest_to_pass(failures) or _NotListed(self.consumer_id, topic)
 
     def _readable_at(self, topic: str, queues: Sequence[Partition]) -> list[Address]:
         """Return the read addresses of a topic's brokers that accepted the last heartbeat; of all if none did."""
