@@ -70,6 +70,13 @@ class FetchLog:
         if is_over:
             _LOG.info("group %s, broker %s answers again", self._group, self._broker)
 
+    def retain(self, read: Callable[[], Collection[TopicPartition]]) -> None:
+        """Forget partitions that are not among ``read`` any more."""
+        with self._lock:
+            if any(where is not None for where in self._said):
+                kept = set(read())
+                self._said = {where: reason for where, reason in self._said.items() if where is None or where in kept}
+
     def jumped(self, jumps: Sequence[OffsetJump]) -> None:
         """Offsets are not stored any more."""
         for jump in jumps:
@@ -144,7 +151,8 @@ class FetchThreads(ABC, Generic[Q, O]):
 
 class Fetchers(FetchThreads[PartitionRequest, Polled]):
     """The threads for MetaQ brokers. ``check`` returns the partitions of a broker whose incarnation has changed; it is
-    called after each new connection, and every ``check_s`` seconds.
+    called after each new connection, and every ``check_s`` seconds. ``why_away``: why the directory does not have a
+    broker now, if that is known.
     """
 
     def __init__(
@@ -156,8 +164,10 @@ class Fetchers(FetchThreads[PartitionRequest, Polled]):
         check: Callable[[int | str], Collection[TopicPartition]],
         check_s: float = inf,
         clock: Clock = SYSTEM_CLOCK,
+        why_away: Callable[[int | str], MetaqError | None] = lambda broker: None,
     ) -> None:
         super().__init__(state, group, clock)
+        self._why_away = why_away
         self._directory, self._pool, self._check, self._check_s = directory, pool, check, check_s
 
     def _fetch(self, broker: int | str) -> None:
@@ -167,6 +177,7 @@ class Fetchers(FetchThreads[PartitionRequest, Polled]):
             check_at_s = -inf
             while asked := self._next(broker):
                 outcomes: Sequence[Polled | None]
+                log.retain(self._read)
                 try:
                     if session is None or self._clock.monotonic() >= check_at_s:
                         self._require_unchanged(broker)
@@ -189,4 +200,11 @@ class Fetchers(FetchThreads[PartitionRequest, Polled]):
             raise PartitionsChanged(changed)
 
     def _address(self, broker: int | str) -> Address:
-        return self._directory.brokers()[int(broker)]
+        address = self._directory.brokers().get(int(broker))
+        if address is None:
+            raise self._why_away(broker) or KeyError(broker)
+        return address
+
+    def _read(self) -> Collection[TopicPartition]:
+        with self._state.lock:
+            return list(self._state.partitions)

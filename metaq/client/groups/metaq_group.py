@@ -35,7 +35,7 @@ from metaq.client.producer import Producer
 from metaq.discovery.base import Directory
 from metaq.discovery.zk_groups import ZooKeeperMembership
 from metaq.discovery.zk_layout import GroupOffset, ZooKeeperAddress
-from metaq.errors import StoreFailed
+from metaq.errors import MetaqError, StoreFailed
 from metaq.model import Message, TopicPartition
 from metaq.net.transport import own_ip
 
@@ -116,6 +116,7 @@ class MetaqCore(ConsumerCore[Delivery]):
         )
         self.consumer_id = f"{group}_{options.consumer_id or f'{own_ip()}-{os.getpid()}-{uuid.uuid4()}'}"
         self._directory = cluster.directory
+        self._why_away: Callable[[int | str], MetaqError | None] = lambda broker: None
         membership, storage = self._members(options)
         self._membership = membership
         directory, topics = self._directory, options.topics
@@ -149,7 +150,8 @@ class MetaqCore(ConsumerCore[Delivery]):
     def fetching(self) -> Fetchers:
         check, cluster = self.coordinator.check_incarnations, self.cluster
         check_s = inf if cluster.zookeeper is None else self.options.save_s
-        return Fetchers(self.state, self._directory, cluster.pool, self.group, check, check_s, self.clock)
+        directory, why_away = self._directory, self._why_away
+        return Fetchers(self.state, directory, cluster.pool, self.group, check, check_s, self.clock, why_away)
 
     def _members(self, options: ConsumerOptions) -> tuple[Membership, OffsetStorage]:
         """Return the membership and the offsets. A group at brokers has a directory of those that answer: set it."""
@@ -174,7 +176,7 @@ class MetaqCore(ConsumerCore[Delivery]):
         check_session(options.session_s)
         member = BrokerMember(options.group, self.consumer_id, tuple(options.topics), options.session_s, new_token())
         shared = BrokerMembership(cluster.directory, cluster.pool, member, cluster.pool.clock, has_offsets=not is_given)
-        self._directory = shared.directory
+        self._directory, self._why_away = shared.directory, shared.why_away
         file = folder / "offsets.sqlite"
         listed = ListedMembership(cluster.directory, cluster.pool, shared, lone, None if is_given else file)
         return listed, offsets or bounded(ListedOffsets(listed, shared, file))

@@ -265,6 +265,8 @@ class BrokerMembership:
         self.directory = _Answering(directory.addresses(), self._pool, self._absent)
         """The brokers that are not away."""
         self._links: dict[int | str, _BrokerLink] = {}
+        self._left_out: set[Address] = set()
+        """Brokers that were left out since the last join began."""
         self._silent: dict[Address, tuple[MetaqError, float]] = {}
         """Brokers where this consumer has not been a member: why they could not be asked, and when they are again."""
         self._on_change: Callable[[], None] = lambda: None
@@ -286,11 +288,13 @@ class BrokerMembership:
 
     def _join(self) -> list[Mapping[str, list[str]]]:
         """Join at all brokers that answer; return the members that each of them knows, at least one."""
+        self._left_out = set()
         brokers = self._asked(self.directory.brokers)
         for broker, link in list(self._links.items()):
-            if brokers.get(int(broker), None if link.away is None else link.address) != link.address:
+            if brokers.get(int(broker), link.address if link.address in self._left_out else None) != link.address:
                 self._links.pop(broker).stop()
         found: list[Mapping[str, list[str]]] = []
+        failure: MetaqError | None = None
         for broker, address in brokers.items():
             link = self._links.get(broker) or _BrokerLink(address, self._member, self._pool, self._clock)
             began_s = self._clock.monotonic()
@@ -300,14 +304,15 @@ class BrokerMembership:
                 if not (error.retryable or self._has_restored(broker, error)):
                     raise
                 self._note_away(address, error, began_s)
+                failure = error
                 continue
             self._silent.pop(address, None)
             if broker not in self._links:
                 self._links[broker] = link
                 link.start(self._on_change, self._taken)
         self._check_sessions()
-        if not found:
-            raise next(iter(self._absent().values())).with_traceback(None)
+        if failure is not None and not found:
+            raise failure
         return found
 
     def _has_restored(self, broker: int, error: MetaqError) -> bool:
@@ -356,7 +361,14 @@ class BrokerMembership:
         now_s = self._clock.monotonic()
         silent = {address: error for address, (error, again_s) in self._silent.copy().items() if now_s < again_s}
         links = {link.address: link.away for link in list(self._links.values())}
-        return {address: error for address, error in {**silent, **links}.items() if error is not None}
+        found = {address: error for address, error in {**silent, **links}.items() if error is not None}
+        self._left_out.update(found)
+        return found
+
+    def why_away(self, broker: int | str) -> MetaqError | None:
+        """Return why the partitions of ``broker`` are not found at the moment, if that is known."""
+        link, absent = self._links.get(broker), self._absent()
+        return absent.get(link.address) if link is not None else next(iter(absent.values()), None)
 
     def _taken(self) -> None:
         self.registered = False
@@ -371,8 +383,9 @@ class BrokerMembership:
         lists = self._join()
         common = set.intersection(*(set(members) for members in lists))
         members = {consumer: lists[0][consumer] for consumer in common}
-        away = self._away()
-        return GroupView(members, self._asked(self._partitions), away, away if self._has_offsets else frozenset())
+        partitions = self._asked(self._partitions)
+        away = frozenset(broker for broker, link in self._links.items() if link.address in self._left_out)
+        return GroupView(members, partitions, away, away if self._has_offsets else frozenset())
 
     def _partitions(self) -> Mapping[str, list[Partition]]:
         """Return the partitions of each topic; none of one that only a broker may have that is away."""
@@ -385,9 +398,6 @@ class BrokerMembership:
                     raise
                 found[topic] = []
         return found
-
-    def _away(self) -> frozenset[int | str]:
-        return frozenset(broker for broker, link in self._links.items() if link.away is not None)
 
     def claim(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
         """Claim ``partitions``; return the ones that this consumer owns now, none of brokers that are away."""
@@ -505,8 +515,13 @@ class OffsetsAtBrokers:
         found = self._offsets(partitions)
         if unmoved := set(partitions) - self._moved:
             missing = {where for where in unmoved if where not in found or found[where].offset is None}
-            if self._take_local(group, unmoved, missing):
-                found |= self._offsets(missing)
+            try:
+                if self._take_local(group, unmoved, missing):
+                    found |= self._offsets(missing)
+            except (StoreFailed, OSError) as error:
+                if missing:
+                    raise error if isinstance(error, StoreFailed) else StoreFailed("this machine", str(error)) from None
+                _LOG.warning("group %s: offsets of this machine, which are not needed, stay there: %s", group, error)
             self._moved |= unmoved
         return {where: GroupOffset.parse(stored.offset) for where, stored in found.items() if stored.offset is not None}
 

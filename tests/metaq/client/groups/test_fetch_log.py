@@ -36,6 +36,20 @@ def test_a_refused_partition_beside_a_busy_one_is_said_once(said: pytest.LogCapt
     assert [one.levelname for one in said.records] == ["WARNING", "INFO", "WARNING"]
 
 
+def test_a_partition_that_is_given_away_is_forgotten(said: pytest.LogCaptureFixture) -> None:
+    log = FetchLog("g", 0)
+    for _ in range(2):
+        log.failed(REFUSAL, REFUSED)
+        log.retain(lambda: [BUSY])
+    assert [one.levelname for one in said.records] == ["WARNING", "WARNING"], "it is another time"
+    log.failed(REFUSAL, BUSY)
+    log.failed(LOST)
+    log.retain(lambda: [BUSY])
+    log.failed(REFUSAL, BUSY)
+    log.failed(LOST)
+    assert len(said.records) == 4
+
+
 def test_a_lost_broker_is_said_once_for_all_partitions(said: pytest.LogCaptureFixture) -> None:
     log = FetchLog("g", 0)
     for where in (REFUSED, BUSY):

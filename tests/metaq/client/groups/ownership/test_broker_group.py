@@ -8,9 +8,10 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
@@ -19,14 +20,24 @@ import pytest
 from fix_broker import DEADLINE_S, RunningBroker, StartBroker, wait_until, write_ini
 
 from metaq import AsyncMetaQ, MetaQ
+from metaq.backends.metaq.group_requests import NotNow
 from metaq.client.group_consumer import GroupConsumer
 from metaq.client.groups.deliveries import Delivery
+from metaq.client.groups.fetchers import Fetchers
 from metaq.client.groups.forgetting import forget_group
 from metaq.client.groups.metaq_group import state_folder
+from metaq.client.groups.ownership.broker_group import (
+    BrokerMember,
+    BrokerMembership,
+    OffsetsAtBrokers,
+    _BrokerLink,
+    new_token,
+)
+from metaq.client.groups.state import ConsumerState
 from metaq.client.offsets import GroupOffset, OffsetStorage
 from metaq.client.sql_offsets import SqliteOffsets, dbapi, sqlite
-from metaq.errors import ConsumerIdInUse, MetaqError
-from metaq.model import Partition, TopicPartition
+from metaq.errors import ConsumerIdInUse, MetaqError, ProtocolError, StoreFailed
+from metaq.model import Address, Partition, TopicPartition
 
 pytestmark = pytest.mark.process
 
@@ -477,3 +488,115 @@ def test_a_broker_with_another_id_at_its_address(
         wait_until(lambda: {one.partition.broker for one in consumer.assignment} == {0, 2}, "the others are given up")
         with reading(mq.consumer("g", ["t"], **QUICK), found) as other:
             wait_until(lambda: (len(consumer.assignment), len(other.assignment)) == (2, 2), "they are shared")
+
+
+@pytest.fixture
+def membership(mq: MetaQ) -> Iterator[BrokerMembership]:
+    """A consumer that is a member at both brokers."""
+    cluster, member = mq.consumers, BrokerMember("g", "id", ("t",), 2.0, new_token())
+    membership = BrokerMembership(cluster.directory, cluster.pool, member, cluster.pool.clock)
+    membership.register()
+    yield membership
+    membership.close()
+
+
+def absent(membership: BrokerMembership) -> _BrokerLink:
+    """Make a broker count as away, longer than the session."""
+    link = membership._links[1]
+    link.stop()
+    assert link._thread is not None
+    link._thread.join()
+    link.away, link._until_s = NotNow("broker 1", "it restarts"), -inf
+    return link
+
+
+def test_a_broker_that_returns_while_the_others_are_asked(
+    membership: BrokerMembership, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its partitions are not found then, but they are not given up either."""
+    link, ask = absent(membership), membership._partitions
+
+    def partitions() -> Mapping[str, list[Partition]]:
+        found = ask()
+        link.away = None
+        return found
+
+    monkeypatch.setattr(membership, "_partitions", partitions)
+    view = membership.view()
+    assert (len(view.partitions["t"]), view.away, view.offsets_away) == (2, {1}, {1})
+    membership.directory.brokers = lambda: {0: membership._links[0].address}  # type: ignore[method-assign]
+    absent(membership)
+    membership.view()
+    assert membership._links[1] is link
+
+
+def test_brokers_come_and_go_in_other_threads(membership: BrokerMembership) -> None:
+    ended = threading.Event()
+
+    def change() -> None:
+        while not ended.is_set():
+            for port in range(1000):
+                membership._silent[Address("127.0.0.1", port)] = NotNow("broker", "it restarts"), 0.0
+            membership._silent.clear()
+
+    thread = threading.Thread(target=change)
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for _ in range(2000):
+            assert membership._absent() == {}
+    finally:
+        ended.set()
+        thread.join()
+        sys.setswitchinterval(interval_s)
+
+
+def test_a_heartbeat_with_a_final_error_does_not_end_the_consumer(mq: MetaQ, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str] = []
+    failing, failed = threading.Event(), threading.Event()
+    ask = _BrokerLink.join
+
+    def join(link: _BrokerLink) -> Mapping[str, list[str]]:
+        if failing.is_set() and threading.current_thread() is link._thread:
+            failed.set()
+            raise ProtocolError("an answer that cannot be read")
+        return ask(link)
+
+    monkeypatch.setattr(_BrokerLink, "join", join)
+    with reading(mq.consumer("g", ["t"], **(QUICK | {"session_s": 60.0})), found) as consumer:
+        wait_until(lambda: len(consumer.assignment) == PARTITIONS, "it is a member")
+        failing.set()
+        consumer._core.coordinator._note_change()
+        wait_until(lambda: "cannot be read" in str(consumer._core.coordinator._said), "it is explained")
+        failing.clear()
+        send(mq, "a", "b", "c", "d")
+        wait_until(lambda: len(found) == 4, "it goes on")
+    assert failed.is_set()
+
+
+@pytest.mark.parametrize("error", [StoreFailed("offsets.sqlite", "it is damaged"), PermissionError("no access")])
+def test_a_file_of_this_machine_that_cannot_be_read(
+    membership: BrokerMembership, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    def local() -> SqliteOffsets:
+        raise error
+
+    offsets, where = OffsetsAtBrokers(membership, local), TopicPartition("t", Partition(0, 0))
+    with pytest.raises(StoreFailed, match=str(error.args[-1])):
+        offsets.load("g", [where])
+    offsets.save("g", {where: GroupOffset(21)})
+    assert offsets.load("g", [where]) == {where: GroupOffset(21)}
+    assert "which are not needed" in caplog.text
+
+
+def test_why_a_broker_is_not_asked_for_messages(mq: MetaQ, membership: BrokerMembership) -> None:
+    link = absent(membership)
+    state: ConsumerState[Any, Any, Any] = ConsumerState(retry_max_s=1.0, max_attempts=1, dedupe=0)
+    fetchers = Fetchers(
+        state, membership.directory, mq.consumers.pool, "g", lambda broker: (), why_away=membership.why_away
+    )
+    with pytest.raises(NotNow, match="it restarts"):
+        fetchers._address(1)
+    link.away = None
+    assert fetchers._address(1) == link.address
