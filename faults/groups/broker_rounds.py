@@ -22,6 +22,7 @@ BROKERS: Final = 2
 class BrokerSeries(AnySeries):
     """A group at brokers."""
 
+    kills = frozenset({"killed", "returned", "broker killed and killed"})
     partitions = [Partition(broker, index) for broker in range(BROKERS) for index in range(PARTITIONS // BROKERS)]
 
     def __init__(

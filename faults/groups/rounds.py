@@ -57,6 +57,8 @@ class AnySeries(ABC):
 
     unbounded: frozenset[str] = frozenset()
     """Faults after which messages from before the last save period may be repeated."""
+    kills: frozenset[str] = frozenset({"killed"})
+    """Faults that kill a member: another one reads its partitions only when its session has ended."""
     partitions: Sequence[Partition] = ZOOKEEPER_PARTITIONS
 
     def __init__(self, folder: Path, cluster: str, start: str, name: str, random: Random, figures: Figures) -> None:
@@ -109,10 +111,15 @@ class AnySeries(ABC):
         self.faults[kind](self)
         done_ms, sent = wall_clock_ms(), list(sender.sent)
         self._wait(lambda: self._is_handled(sent), f"{kind}: all that was sent is handled")
-        ended_ms = max(wall_clock_ms(), done_ms + round(SESSION_S * 1000))
-        self._faults.append(Fault(kind, began_ms, ended_ms, kind not in self.unbounded))
+        self._faults.append(Fault(kind, began_ms, self._ended_ms(kind, done_ms), kind not in self.unbounded))
         self._figures.rounds[kind] += 1
         report(f"{self._name}, {self._start}: {kind}, all is handled ({time.monotonic() - began_s:.1f} s)")
+
+    def _ended_ms(self, kind: str, done_ms: int) -> int:
+        """Return the end of a fault that was caused until ``done_ms``; all messages that were sent by then are handled.
+        """
+        now_ms = wall_clock_ms()
+        return max(now_ms, done_ms + round(SESSION_S * 1000)) if kind in self.kills else now_ms
 
     def _judge(self, sent: Sequence[str]) -> None:
         handled = self.group.handled()
@@ -151,6 +158,7 @@ class Series(AnySeries):
     """A group in ZooKeeper."""
 
     unbounded = frozenset({"emptied and killed"})
+    kills = frozenset({"killed", "emptied and killed"})
 
     def __init__(
         self, folder: Path, zookeeper: ZooKeeperServer, start: str, name: str, random: Random, figures: Figures

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from faults.groups.broker_rounds import BrokerSeries
+from faults.groups.group import SESSION_S
+from faults.groups.rounds import TICK_MS, AnySeries, Figures, Series
 from faults.groups.verdict import Fault, Handled, complaints, lost, repeated
+from metaq.net.clock import wall_clock_ms
+from peers.zookeeper import ZooKeeperServer
 
 FAULT = Fault("frozen", 10_000, 14_000, True)
 
@@ -42,3 +52,19 @@ def test_where_nobody_could_know_more_anything_may_come_again() -> None:
     unbounded = FAULT._replace(is_bounded=False)
     assert list(complaints(["a"], handled("a", 1, 12_000), [unbounded], 500)) == []
     assert len(list(complaints(["a"], handled("a", 1, 2), [unbounded], 500))) == 1
+
+
+@pytest.mark.parametrize("at_brokers", [False, True])
+def test_only_a_fault_that_kills_a_member_lasts_for_a_session(at_brokers: bool, tmp_path: Path) -> None:
+    given = (Random(7), Figures())
+    zookeeper = ZooKeeperServer(tmp_path / "z", TICK_MS)
+    series: AnySeries = (
+        BrokerSeries(tmp_path / "s", [], "latest", *given)
+        if at_brokers
+        else Series(tmp_path / "s", zookeeper, "latest", "s", *given)
+    )
+    now_ms = wall_clock_ms()
+    late = {kind for kind in series.faults if series._ended_ms(kind, now_ms) >= now_ms + SESSION_S * 1000}
+    assert late == series.kills
+    assert "killed" in late
+    assert "frozen" not in late

@@ -36,6 +36,7 @@ from metaq.client.groups.ownership.broker_group import (
 from metaq.client.groups.state import ConsumerState
 from metaq.client.offsets import GroupOffset, OffsetStorage
 from metaq.client.sql_offsets import SqliteOffsets, dbapi, sqlite
+from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import ConsumerIdInUse, MetaqError, ProtocolError, StoreFailed
 from metaq.model import Address, Partition, TopicPartition
 
@@ -524,9 +525,15 @@ def test_a_broker_that_returns_while_the_others_are_asked(
     monkeypatch.setattr(membership, "_partitions", partitions)
     view = membership.view()
     assert (len(view.partitions["t"]), view.away, view.offsets_away) == (2, {1}, {1})
-    membership.directory.brokers = lambda: {0: membership._links[0].address}  # type: ignore[method-assign]
+
+    def brokers() -> dict[int, Address]:
+        found = FixedDirectory.brokers(membership.directory)
+        link.away = None
+        return found
+
+    monkeypatch.setattr(membership.directory, "brokers", brokers)
     absent(membership)
-    membership.view()
+    assert membership.view().away == {1}
     assert membership._links[1] is link
 
 
