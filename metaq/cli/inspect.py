@@ -153,11 +153,12 @@ def _groups(options: argparse.Namespace, profile: CommandProfile) -> int:
 
 
 def _forget(mq: MetaQ | RocketMQ, options: argparse.Namespace) -> None:
-    from metaq.client.groups.forgetting import forget_group
+    from metaq.client.groups.forgetting import check_forgettable, forget_group
     from metaq.client.metaq import MetaQ
 
     if not isinstance(mq, MetaQ):
         raise ValueError("groups --forget: only groups that bundled brokers keep for MetaQ's clients")
+    check_forgettable(mq.consumers, options.forget)
     rows = [
         {"topic": one.topic, "partition": str(one.partition), "position": one.position}
         for one in mq.cluster.lag(options.forget)

@@ -7,7 +7,15 @@ from metaq.discovery.broker_groups import BrokerGroupStore
 
 
 def forget_group(cluster: MetaqCluster, group: str) -> None:
-    """Remove a group that is not running, with its offsets, from all brokers of ``cluster``.
+    """Remove a group that is not running, with its offsets, from all brokers of ``cluster``. Raises as
+    ``check_forgettable``.
+    """
+    check_forgettable(cluster, group)
+    BrokerGroupStore(cluster.directory, cluster.pool).forget(group)
+
+
+def check_forgettable(cluster: MetaqCluster, group: str) -> None:
+    """Check that a group can be forgotten.
 
     Raises:
         ValueError: The group has running consumers, no broker knows it, a broker of the list keeps no groups, or the
@@ -21,4 +29,3 @@ def forget_group(cluster: MetaqCluster, group: str) -> None:
         raise ValueError(f"group {group!r} has running consumers, which still need it: {', '.join(running)}")
     if group not in store.groups():
         raise ValueError(f"no broker knows group {group!r}")
-    store.forget(group)

@@ -166,7 +166,9 @@ def test_a_group_at_brokers_is_forgotten(
         assert metaq("groups")[1] == ["group", "g"]
         assert metaq("groups", "--forget", "g", "--execute")[2] == "the group is forgotten\n"
         assert metaq("groups")[1] == ["group"]
-        assert metaq("groups", "--forget", "g", "--execute")[0] == EXIT_USAGE
+        for options in ((), ("--execute",)):
+            unknown = metaq("groups", "--forget", "g", *options)
+            assert unknown == (EXIT_USAGE, [], "metaq: no broker knows group 'g'\n")
         assert metaq("consume", "orders", "--group", "g")[1] == ["a"]
 
 
