@@ -154,12 +154,9 @@ class RocketMQ(BlockingClient):
             ValueError: ``tags`` or ``sql`` is not a valid filter, or both are given.
         """
         self._require_open()
-        if sql is not None and tags != "*":
-            raise ValueError("tags and sql: expected one of them")
-        subscription = Subscription(tags) if sql is None else Subscription(sql, "SQL92")
         return RocketBrowser(
             self._seen, self._pool, topic, partitions=partitions, start=start, end=end, follow=follow,
-            subscription=subscription, group=group, require_brokers=require_brokers,
+            subscription=Subscription.of(tags, sql), group=group, require_brokers=require_brokers,
         )  # fmt: skip
 
     def consumer(self, group: str, topics: Sequence[str], **options: Unpack[MoreRocketOptions]) -> RocketGroupConsumer:

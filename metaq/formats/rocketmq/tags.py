@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+EXPECTED: Final = "expected *, or tags with || between, for example red || blue"
+"""What an expression is, for messages."""
+
 _ALL: Final = "*"
 _BARS: Final = "||"
 _BLANKS: Final = bytes(range(0x21)).decode()
@@ -54,7 +57,7 @@ class TagFilter:
             return cls()
         names = frozenset(name for part in text.split(_BARS) if (name := part.strip(_BLANKS)))
         if not names:
-            raise ValueError(f"tags {expression!r}: expected *, or tags with || between, for example red || blue")
+            raise ValueError(f"tags {expression!r}: {EXPECTED}")
         return cls(text, names)
 
     @staticmethod

@@ -16,6 +16,7 @@ from pyspark.sql.types import DataType
 from metaq.backends.rocketmq.names import check_group
 from metaq.backends.rocketmq.reads.pulls import GROUP, Subscription
 from metaq.discovery.name_server import parse_name_servers
+from metaq.formats.rocketmq.tags import EXPECTED
 from metaq.formats.topic_names import (
     GROUP_BYTES_MAX,
     ROCKETMQ_ALLOWED,
@@ -52,7 +53,12 @@ def _is_topic(text: str) -> bool:
     return rocketmq_fault(text, of_groups=True) is None
 
 
+def _is_namespace(text: str) -> bool:
+    return rocketmq_fault(text) is None
+
+
 _TOPIC: Final = values.Name(_is_topic, f", up to {ROCKETMQ_CHARS_MAX} {ROCKETMQ_ALLOWED}")
+_NAMESPACE: Final = values.Name(_is_namespace, _TOPIC.allowed, "namespace")
 NOTATION: Final = Notation(
     Partition.parse_queue,
     _TOPIC,
@@ -72,6 +78,13 @@ NOTATION: Final = Notation(
 
 BLOCK_BYTES_MAX: Final = 3 << 20
 """A broker accepts batches of 4 MiB, including what it adds to each stored message."""
+
+
+def _tags(text: str) -> Subscription:
+    try:
+        return Subscription(text)
+    except ValueError:
+        raise ValueError(EXPECTED) from None
 
 
 def _sql(text: str) -> Subscription:
@@ -125,7 +138,7 @@ class ServerOptions(ConnectionOptions):
         "Name servers: `host:port`, separated by `;` or `,`. One that answers is enough. Required.",
     )
     namespace: str | None = option(
-        "namespace", _TOPIC.of("namespace"), UNSET, ANY,
+        "namespace", _NAMESPACE, UNSET, ANY,
         "Namespace of topics and groups: `NAMESPACE%` before each.",
     )
     access_key: str | None = option(
@@ -169,7 +182,7 @@ class SourceOptions(ServerOptions, ReadOptions):
 
     # fmt: off
     tags: Subscription | None = option(
-        "tags", Subscription, UNSET, READ,
+        "tags", _tags, UNSET, READ,
         "Read only messages with one of these tags, `a || b`; the broker leaves the others out, and tags are compared "
         "again. A single bar is part of a tag; `*` alone is every message.",
     )
@@ -210,7 +223,7 @@ class SourceOptions(ServerOptions, ReadOptions):
     @cached_property
     def subscription(self) -> Subscription:
         """Which messages a broker sends."""
-        return self.tags or self.sql or Subscription()
+        return self.sql or self.tags or Subscription()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +266,7 @@ def parse_source_options(raw: Mapping[str, str], use: Use) -> SourceOptions:
     check_choice(found)
     options = SourceOptions(**found, streaming=use is Use.STREAM_READ)
     check_read(options, use)
-    if options.tags is not None and options.sql is not None:
+    if options.sql is not None and options.tags is not None and not options.tags.is_all:
         raise OptionError("tags, sql", "only one of them can say which messages to read")
     return options
 

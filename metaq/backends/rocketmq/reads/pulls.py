@@ -41,6 +41,19 @@ class Subscription:
         if self.type == "TAG":
             TagFilter.parse(self.expression)
 
+    @classmethod
+    def of(cls, tags: str, sql: str | None) -> Subscription:
+        """Return the filter by ``tags``, or by ``sql`` instead.
+
+        Raises:
+            ValueError: One of them is not valid, or both leave messages out.
+        """
+        if sql is None:
+            return cls(tags)
+        if not TagFilter.parse(tags).is_all:
+            raise ValueError("tags and sql: expected one of them")
+        return cls(sql, "SQL92")
+
     @cached_property
     def tags(self) -> TagFilter:
         """Which messages to keep: a broker compares hashes of tags, so it may send messages with other tags."""

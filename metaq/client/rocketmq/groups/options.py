@@ -50,8 +50,6 @@ class RocketOptions(GroupOptions[RocketDelivery]):
 
     def __post_init__(self) -> None:
         GroupOptions.__post_init__(self)
-        if self.sql is not None and self.tags != "*":
-            raise ValueError("tags and sql: expected one of them")
         if self.reconsume_max < 0:
             raise ValueError(f"reconsume_max {self.reconsume_max}: expected 0 or more")
         if not 0 <= self.delay_level <= DELAY_LEVEL_MAX:
@@ -77,9 +75,9 @@ class RocketOptions(GroupOptions[RocketDelivery]):
         """Return the filter.
 
         Raises:
-            ValueError: It is not valid.
+            ValueError: It is not valid, or there are two.
         """
-        return Subscription(self.tags) if self.sql is None else Subscription(self.sql, "SQL92")
+        return Subscription.of(self.tags, self.sql)
 
     def queue_settings(self, subscription: Subscription, namespace: str | None) -> QueueSettings:
         """Return the settings for reading queues with this filter."""

@@ -10,8 +10,10 @@ from forked import in_child
 
 import metaq
 from metaq.backends.rocketmq.errors import OffsetOutOfRange
+from metaq.backends.rocketmq.reads.pulls import Subscription
 from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.client import RocketMQ
+from metaq.client.rocketmq.groups.options import RocketOptions
 from metaq.client.rocketmq.records import RocketMessage
 from metaq.errors import SendFailed, TopicNotFound
 from metaq.model import Partition
@@ -229,6 +231,13 @@ def test_browsing_filters_by_tags(cluster: ScriptedCluster, mq: RocketMQ) -> Non
     assert browser.positions[FIRST] == 4
     with pytest.raises(ValueError, match="tags and sql"):
         mq.browse("orders", tags="hot", sql="a > 1")
+
+
+@pytest.mark.parametrize("tags", ["*", "", " * "])
+def test_tags_of_all_messages_do_not_contradict_sql(tags: str, mq: RocketMQ) -> None:
+    assert mq.browse("orders", tags=tags, sql="a > 1").positions == {}
+    options = RocketOptions(group="g", topics=["orders"], tags=tags, sql="a > 1")
+    assert options.subscription() == Subscription("a > 1", "SQL92")
 
 
 def test_offsets_outside_the_queue_are_named(cluster: ScriptedCluster, mq: RocketMQ) -> None:

@@ -13,6 +13,7 @@ from metaq_broker.rocketmq.groups.limits import NameRefused
 from metaq_broker.rocketmq.groups.limits import check_group as check_group_of_broker
 
 from metaq.backends.rocketmq.names import check_group
+from metaq.backends.rocketmq.reads.pulls import Subscription
 from metaq.formats.topic_names import GROUP_BYTES_MAX, rocketmq_fault
 from metaq.model import Address, Partition, TopicPartition
 from metaq_spark.backends.rocketmq.habits import HABITS
@@ -103,6 +104,8 @@ def test_secrets_are_not_shown() -> None:
             "group, namespace: .*194 bytes in UTF-8 with its n",
         ),
         (READ_ALL | {"tags": "a", "sql": "b > 1"}, "tags, sql: only one of them can say which messages to read"),
+        (READ_ALL | {"tags": "||"}, "^option tags: '\\|\\|': expected \\*, or tags with"),
+        (READ_ALL | {"namespace": "%RETRY%" + "n" * 121}, "expected the name of a namespace, up to 127 letters"),
         (READ_ALL | {"accessKey": "a"}, "accessKey, secretKey: they are given together or not at all"),
         (READ_ALL | {"securityToken": "a"}, "securityToken: it has no effect without accessKey and secretKey"),
         (READ_ALL | {"tagz": "a"}, "did you mean tags"),
@@ -111,6 +114,12 @@ def test_secrets_are_not_shown() -> None:
 def test_what_a_read_refuses(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(OptionError, match=sentence):
         parse_source_options(given, Use.BATCH_READ)
+
+
+@pytest.mark.parametrize("tags", ["*", "", "  "])
+def test_tags_of_all_messages_do_not_contradict_sql(tags: str) -> None:
+    options = parse_source_options(READ_ALL | {"tags": tags, "sql": "b > 1"}, Use.BATCH_READ)
+    assert options.subscription == Subscription("b > 1", "SQL92")
 
 
 @pytest.mark.parametrize("topic", ["t" * 127, "%RETRY%" + "g" * 248, "%DLQ%" + "g" * 250])
