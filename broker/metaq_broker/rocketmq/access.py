@@ -192,6 +192,7 @@ class Access:
 
     @property
     def depends_on_topics(self) -> bool:
+        """Whether some topics are not for everybody: there are accounts, or lists of names in certificates."""
         return self._known is not None or self._engine.config.has_allow_lists
 
     def refusal_for(self, call: Call, topic: str, needed: Permission) -> RemotingCommand | None:

@@ -346,7 +346,7 @@ class Call:
 
 
 class RequestAccess(Protocol):
-    """Access control. Both methods return the refusal of a request, ``None`` if it is allowed."""
+    """Access control. ``check`` and ``refusal_for`` return the refusal of a request, ``None`` if it is allowed."""
 
     @property
     def depends_on_topics(self) -> bool:

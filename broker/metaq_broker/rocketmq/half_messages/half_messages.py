@@ -148,6 +148,12 @@ class HalfMessages(Generic[M]):
             return
         self._carry_out(half, commit, done)
 
+    def refusal(self, ordinal: int, origin: int, group: str) -> Refusal | None:
+        """Return why ``decide`` would do nothing; ``None`` if it would end the half message."""
+        if not self.recovered:
+            return HalfUnknown(ordinal)
+        return self._refusal(self._ledger.get(ordinal) or self._read_up_to(ordinal), ordinal, origin, group)
+
     def _carry_out(self, half: Half, commit: bool, done: Done) -> None:
         half.deciding = True
         self._refused.pop(half.ordinal, None)

@@ -171,7 +171,7 @@ class Transactions:
             allowed = f"{UNKNOWN} (not known), {COMMIT} (commit) and {ROLLBACK} (rollback)"
             remark = f"commitOrRollback field wrong: {asked.commit_or_rollback}; expected {allowed}"
             return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
-        if (refused := self._refusal(call, asked.commit_log_offset)) is not None:
+        if (refused := self._refusal(call, asked)) is not None:
             fields = {"peer": call.session.client.peer, "group": asked.producer_group, "reason": refused.remark}
             _LOG.warning("a transaction was not ended", extra={"fields": fields})
             return refused
@@ -193,15 +193,18 @@ class Transactions:
         )
         return None
 
-    def _refusal(self, call: Call, physical_offset: int) -> RemotingCommand | None:
+    def _refusal(self, call: Call, asked: EndTransaction) -> RemotingCommand | None:
         """Return the refusal of a request to end the transaction of a half message; ``None`` without one."""
-        found = self._store.find(physical_offset)
+        found = self._store.find(asked.commit_log_offset)
         if not isinstance(found, Refusal):
             return call.refusal_for(own_topic(found), Permission.PUB)
         if not call.depends_on_topic:
             return None
-        sentence = _sentence(OriginWrong(physical_offset) if isinstance(found, NothingAt) else found)
-        return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=sentence)
+        if isinstance(found, NothingAt):
+            ordinal = asked.tran_state_table_offset
+            known = self.half_messages.refusal(ordinal, asked.commit_log_offset, asked.producer_group)
+            found = known or HalfUnknown(ordinal)
+        return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=_sentence(found))
 
 
 class HalfTopics:

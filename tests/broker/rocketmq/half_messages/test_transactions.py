@@ -118,6 +118,30 @@ def test_with_accounts_only_a_message_that_can_be_read_is_ended(
     play(tmp_path, scenario)
 
 
+@pytest.mark.parametrize(
+    ("changes", "remark"),
+    [
+        ({}, "the transaction was ended before; nothing was done"),
+        ({"tran_state_table_offset": 9}, "there is no half message with this tranStateTableOffset"),
+    ],
+)
+def test_a_message_that_is_gone_is_refused_as_without_accounts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, int], remark: str
+) -> None:
+    account = Credentials("producer", "12345678")
+    text = f"accounts:\n- accessKey: {account.access_key}\n  secretKey: '{account.secret_key}'\n  topicPerms: [t=PUB]\n"
+
+    async def scenario(broker: WaitingBroker) -> None:
+        half = await broker.stored(b"order", HALF)
+        assert (await broker.ask(end(half, ROLLBACK))).code == 0
+        monkeypatch.setattr(broker.store, "find", NothingAt)
+        assert (await broker.ask(end(half, COMMIT, **changes))).remark == remark  # type: ignore[arg-type]
+        broker.dispatcher.access = Access(KnownAccounts(parse_accounts(text)), broker.engine)
+        assert (await broker.ask(sign(end(half, COMMIT, **changes), account))).remark == remark  # type: ignore[arg-type]
+
+    play(tmp_path, scenario)
+
+
 def test_committed_twice_it_is_delivered_once_also_by_the_next_process(tmp_path: Path) -> None:
     stored: list[StoredBatch] = []
 
