@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Final, TextIO
 
 CLEAR_LINE: Final = "\r\x1b[K"
-COLUMNS: Final = 80
 BOLD, RED, GREEN, YELLOW = "1", "31", "32", "33"
 
 
@@ -21,13 +20,6 @@ def is_terminal(stream: TextIO | None) -> bool:
     with suppress(ValueError):  # closed
         return stream.isatty()
     return False
-
-
-def columns_of(stream: TextIO) -> int:
-    """Return the width of the terminal that ``stream`` is; 80 if the terminal does not know it."""
-    with suppress(OSError, ValueError):
-        return os.get_terminal_size(stream.fileno()).columns or COLUMNS
-    return COLUMNS
 
 
 def painted(text: str, colour: str, stream: TextIO | None) -> str:

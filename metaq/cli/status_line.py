@@ -9,8 +9,9 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from metaq.cli.arguments import now_ms
-from metaq.cli.colours import CLEAR_LINE, columns_of, is_terminal
+from metaq.cli.colours import CLEAR_LINE, is_terminal
 from metaq.cli.output import counted, shortened
+from metaq.terminals import columns_of
 
 FIRST_S: Final = 1.0
 """Work that takes less shows no progress."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from typing import Final, TextIO
 
+from metaq.terminals import columns_of
 from metaq_broker.clock import Clock
 
-_COLUMNS: Final = 80
 _BAR_CHARACTERS: Final = 24
 _INTERVAL_S: Final = 0.1
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -56,16 +54,9 @@ class ProgressBar:
 
     def _write(self, text: str) -> None:
         assert self._terminal is not None
-        width = _columns(self._terminal) - 1
+        width = columns_of(self._terminal) - 1
         self._terminal.write(f"\r{text[:width]:<{width}}" if text else f"\r{'':<{width}}\r")
         self._terminal.flush()
-
-
-def _columns(terminal: TextIO) -> int:
-    """Return the width of a terminal; 80 if it does not know it."""
-    with suppress(OSError):
-        return os.get_terminal_size(terminal.fileno()).columns or _COLUMNS
-    return _COLUMNS
 
 
 def size_text(byte_count: int) -> str:
