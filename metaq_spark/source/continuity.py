@@ -57,12 +57,12 @@ class Continuity:
             return {}
         for where in sorted(differing):
             self._report(where, known)
-        behind = self._behind_last(known, differing)
+        after = self._after_last(known, differing)
         self._beyond = wanted - reached
         if again:
             self._compared_at = self._source.cluster.connections
         starts = {where: available[where].offsets.start for where in differing}
-        return starts | {where: at for where, at in behind.items() if at < known.offsets[where]}
+        return starts | {where: at for where, at in after.items() if at < known.offsets[where]}
 
     def require_planned(self, start: Progress, end: Progress, available: AvailableRanges) -> set[TopicPartition]:
         """Compare start and end of a batch that an earlier run has planned, if the query may continue.
@@ -89,8 +89,8 @@ class Continuity:
         Raises:
             MetaqError: A broker refused."""
         lowered = {where for where, at in end.offsets.items() if at < known.offsets.get(where, at)}
-        behind = self._behind_last(known, {where for where in lowered & known.last.keys() if _same(known, end, where)})
-        offsets = dict(end.offsets) | {where: min(at, end.offsets[where]) for where, at in behind.items()}
+        after = self._after_last(known, {where for where in lowered & known.last.keys() if _same(known, end, where)})
+        offsets = dict(end.offsets) | {where: min(at, end.offsets[where]) for where, at in after.items()}
         if not self._source.options.prove_offsets:
             return replace(end, offsets=offsets, since=None)
         unmoved = {where for where in known.last if offsets.get(where) == known.offsets.get(where)}
@@ -137,7 +137,7 @@ class Continuity:
             f"move CHECKPOINT --topic {where.topic} --partition {where.partition} {to}"
         )
 
-    def _behind_last(self, known: Progress, wanted: set[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def _after_last(self, known: Progress, wanted: set[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The first message of each partition that was stored later than the one read last, where times are known."""
         cluster = self._source.cluster
         stored_ms = {where: cluster.last_messages.stored_ms(known.last[where]) for where in wanted}

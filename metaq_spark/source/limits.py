@@ -142,14 +142,14 @@ class TriggerDelay:
     def _enough(self, ahead: Ranges, messages_min: int, counts: MessageCounts) -> bool:
         if sum(map(len, ahead.values())) < messages_min * counts.offsets_per_message_min:  # no need to ask
             return False
-        uncounted = {where: self._behind_counted(where, span) for where, span in ahead.items()}
+        uncounted = {where: self._after_counted(where, span) for where, span in ahead.items()}
         asked = {where: SkipAhead(span, messages_min) for where, span in uncounted.items() if len(span)}
         for where, skipped in (counts.skip(asked) if asked else {}).items():
             before = self._counted[where][1] if uncounted[where].start > ahead[where].start else 0
             self._counted[where] = (OffsetRange(ahead[where].start, skipped.offset), before + skipped.messages)
         return sum(count for where, (_, count) in self._counted.items() if where in ahead) >= messages_min
 
-    def _behind_counted(self, where: TopicPartition, span: OffsetRange) -> OffsetRange:
+    def _after_counted(self, where: TopicPartition, span: OffsetRange) -> OffsetRange:
         known, _ = self._counted.get(where, (None, 0))
         if known is None or known.start != span.start or known.end > span.end:  # the end was lost: count again
             self._counted.pop(where, None)

@@ -178,13 +178,13 @@ def records_of(data: Buffer, start: int) -> Iterator[RawRecord]:
         at += record.length
 
 
-def durable_claim(data: bytes, start: int, behind_lsn: int) -> int:
-    """Return the largest durable LSN that an intact record header after ``behind_lsn`` names; 0 if there is none.
+def durable_claim(data: bytes, start: int, after_lsn: int) -> int:
+    """Return the largest durable LSN that an intact record header after ``after_lsn`` names; 0 if there is none.
 
     ``data`` is a whole file whose first byte has LSN ``start``. The payloads need not be intact, because headers have
     checksums of their own.
     """
-    claim, at = 0, data.find(_MARK, max(0, behind_lsn + 1 - start))
+    claim, at = 0, data.find(_MARK, max(0, after_lsn + 1 - start))
     while at >= 0:
         head = _read_head(data, at, start + at)
         if head is not None:

@@ -315,9 +315,9 @@ def _look_at(record, left):
     if magic != MAGIC_V1 and magic != MAGIC_V2:
         return BAD_MAGIC, size, nothing, nothing, nothing, nothing, nothing
     width, end = 2 if magic == MAGIC_V2 else 1, record + size
-    behind = record + 56 + (20 if sys_flag & BORN_HOST_V6 else 8) + (20 if sys_flag & STORE_HOST_V6 else 8)
-    body_bytes = int32_at(behind + 12) if behind + 18 + width <= end else np.int64(-1)
-    topic = behind + 16 + body_bytes + width
+    after_hosts = record + 56 + (20 if sys_flag & BORN_HOST_V6 else 8) + (20 if sys_flag & STORE_HOST_V6 else 8)
+    body_bytes = int32_at(after_hosts + 12) if after_hosts + 18 + width <= end else np.int64(-1)
+    topic = after_hosts + 16 + body_bytes + width
     if body_bytes < 0 or topic + 2 > end:
         return BAD_LENGTH, size, nothing, nothing, nothing, nothing, nothing
     topic_bytes = np.int64(big_endian(topic - 2, np.int16) if width == 2 else load(topic - 1, np.int8))
@@ -326,11 +326,11 @@ def _look_at(record, left):
         return BAD_LENGTH, size, nothing, nothing, nothing, nothing, nothing
     properties_bytes = np.int64(big_endian(properties - 2, np.int16))
     status = DONE if 0 <= properties_bytes <= end - properties else BAD_LENGTH
-    return status, size, behind, topic, topic_bytes, properties, properties_bytes
+    return status, size, after_hosts, topic, topic_bytes, properties, properties_bytes
 
 
 @numba.njit(inline="always")
-def _check(record, behind, topic, topic_bytes, wanted_at, wanted_bytes, crc_address, tables_at, state):
+def _check(record, after_hosts, topic, topic_bytes, wanted_at, wanted_bytes, crc_address, tables_at, state):
     """Check that the record was requested, and its body's checksum; ``AT_END`` if it is after the requested ones."""
     if topic_bytes != wanted_bytes or not _same(topic, wanted_at, topic_bytes):
         return BAD_TOPIC
@@ -344,16 +344,16 @@ def _check(record, behind, topic, topic_bytes, wanted_at, wanted_bytes, crc_addr
     if offset > state[NEXT] and state[DENSE]:
         return GAP
     stored_crc = np.uint32(int32_at(record + 8)) & CHECKSUM_MASK
-    if crc32(behind + 16, int32_at(behind + 12), crc_address, tables_at) & CHECKSUM_MASK != stored_crc:
+    if crc32(after_hosts + 16, int32_at(after_hosts + 12), crc_address, tables_at) & CHECKSUM_MASK != stored_crc:
         return BAD_CHECKSUM
     return BAD_KIND if int32_at(record + 36) & UNREADABLE else DONE
 
 
 @numba.njit(inline="always")
-def put_fixed(record, behind, table, state, row):
+def put_fixed(record, after_hosts, table, state, row):
     """The columns of numbers, times and hosts."""
     born_bytes = 20 if int32_at(record + 36) & BORN_HOST_V6 else 8
-    host_bytes = behind - record - 56 - born_bytes
+    host_bytes = after_hosts - record - 56 - born_bytes
     stored_at = record + 48 + born_bytes
     if table[QUEUE_OFFSET_AT]:
         store(table[QUEUE_OFFSET_AT] + 8 * row, state[RECORD_OFFSET])
@@ -378,7 +378,7 @@ def put_fixed(record, behind, table, state, row):
             big_endian(stored_at, np.int64),
         )
     if table[RECONSUME_TIMES_AT]:
-        store(table[RECONSUME_TIMES_AT] + 4 * row, np.int32(int32_at(behind)))
+        store(table[RECONSUME_TIMES_AT] + 4 * row, np.int32(int32_at(after_hosts)))
     if table[FLAG_AT]:
         store(table[FLAG_AT] + 4 * row, np.int32(int32_at(record + 16)))
     if table[BORN_HOST_AT]:
@@ -403,15 +403,15 @@ def decode_records(run, topic, crc_address, tables, table, state):
     while state[POSITION] < len(run):
         record, left = run_at + state[POSITION], len(run) - state[POSITION]
         state[RECORD_OFFSET] = big_endian(record + 20, np.int64) if left >= 28 else -1
-        status, size, behind, name, name_bytes, properties, properties_bytes = _look_at(record, left)
+        status, size, after_hosts, name, name_bytes, properties, properties_bytes = _look_at(record, left)
         if status == DONE:
-            status = _check(record, behind, name, name_bytes, wanted_at, len(topic), crc_address, tables_at, state)
+            status = _check(record, after_hosts, name, name_bytes, wanted_at, len(topic), crc_address, tables_at, state)
         if status == AT_END:
             state[POSITION] = len(run)
             return DONE
         if status != DONE:
             return status
-        value, value_bytes, sys_flag = behind + 16, int32_at(behind + 12), int32_at(record + 36)
+        value, value_bytes, sys_flag = after_hosts + 16, int32_at(after_hosts + 12), int32_at(record + 36)
         if sys_flag & COMPRESSED and table[VALUE_AT]:
             if not state[INFLATED_AT]:
                 state[BODY_AT], state[BODY_BYTES], state[SYS_FLAG] = value - run_at, value_bytes, sys_flag
@@ -426,7 +426,7 @@ def decode_records(run, topic, crc_address, tables, table, state):
             state[VALUE_BYTES] += value_bytes
             put_end(table[VALUE_ENDS_AT], row, state[VALUE_BYTES])
         state[INFLATED_AT] = 0
-        put_fixed(record, behind, table, state, row)
+        put_fixed(record, after_hosts, table, state, row)
         if table[PARSED_AT]:
             put_properties(table, state, row, properties, properties_bytes)
         state[ROW], state[NEXT] = row + 1, state[RECORD_OFFSET] + 1

@@ -105,14 +105,14 @@ def _evidence(
 
 def _evidence_of_index(files: Files, directory: Path, last: SegmentFile, end: int) -> Iterator[KnownEnd]:
     path = index_path(directory, last.start)
-    if not files.is_file(path) or not _may_reach_behind(files, path, end):
+    if not files.is_file(path) or not _may_reach_beyond(files, path, end):
         return
     entries, _ = index_file.read_entries(files, path, last.start)
     if entries and entries[-1].offset > end and _describes(files, last, entries, end):
         yield KnownEnd(entries[-1].offset, entries[-1].ordinal, exact=False)
 
 
-def _may_reach_behind(files: Files, path: Path, end: int) -> bool:
+def _may_reach_beyond(files: Files, path: Path, end: int) -> bool:
     """Return whether an index may reach beyond ``end``, by its last entry only: an index may have very many."""
     handle = FileHandle(files, files.open_read(path))
     whole = files.size(handle.fd) // RECORD_BYTES * RECORD_BYTES
@@ -120,13 +120,13 @@ def _may_reach_behind(files: Files, path: Path, end: int) -> bool:
     return whole > RECORD_BYTES and (entry is None or entry.offset > end)
 
 
-def _orphans(names: Sequence[str], behind: int) -> Iterator[int]:
+def _orphans(names: Sequence[str], after: int) -> Iterator[int]:
     """Yield the starts of indexes after the last segment: their segments must be lost, because an index is created
     later.
     """
     for name in names:
         stem = name.removesuffix(index_file.SUFFIX)
-        if stem != name and len(stem) == 20 and stem.isdigit() and int(stem) > behind:
+        if stem != name and len(stem) == 20 and stem.isdigit() and int(stem) > after:
             yield int(stem)
 
 

@@ -286,7 +286,7 @@ class MessageStore:
             except CorruptFrame as error:
                 if collected.looked_at:
                     break
-                offset, ordinal = behind_damage(log, offset, error), ordinal + 1
+                offset, ordinal = after_damage(log, offset, error), ordinal + 1
                 continue
             if not passed and not collected.is_full:
                 frame_bytes = frame_bytes_of(log, offset, run)
@@ -545,7 +545,7 @@ class _Unit:
                 asyncio.get_running_loop().call_exception_handler(context)
 
 
-def behind_damage(log: PartitionLog, offset: int, error: CorruptFrame) -> int:
+def after_damage(log: PartitionLog, offset: int, error: CorruptFrame) -> int:
     """Return where the message after a newly found damaged one begins: one damaged frame costs one frame.
 
     Raises:
