@@ -93,7 +93,7 @@ def test_the_help_of_metaq_imports_nothing_of_its_commands() -> None:
     new = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "metaq.cli.commands" in new
     ours = {name for name in new if name.startswith("metaq") and not f"{name}.".startswith("metaq.cli.")}
-    assert ours == {"metaq", "metaq.client", "metaq.client.profile", "metaq.ports"}
+    assert ours == {"metaq", "metaq.client", "metaq.client.profile", "metaq.ports", "metaq.terminals"}
     assert new & (HEAVY | {"socket", "sqlite3", "logging", "subprocess", "typing_extensions"}) == set()
 
 
