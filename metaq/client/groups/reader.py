@@ -91,7 +91,8 @@ class GroupReader(ReadingSteps[D]):
         """Settle all delivered messages, and store the positions before returning.
 
         Raises:
-            MetaqError: The positions cannot be stored now. They are kept, and stored later.
+            MetaqError: The positions cannot be stored now. They are kept, and stored later. So are, without an error,
+                those in partitions of a broker of a list that has been away for longer than ``session_s``.
         """
         self._require_own()
         self._settle_handed()

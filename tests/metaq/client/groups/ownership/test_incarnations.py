@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fix_broker import wait_until
 
 from metaq.client.groups.deliveries import Delivery
-from metaq.client.offsets import OffsetStorage, file
+from metaq.client.groups.ownership.incarnations import Incarnations
+from metaq.client.groups.ownership.last_consumed import LastConsumed
+from metaq.client.offsets import GroupOffset, MemoryOffsets, OffsetStorage, file
 from metaq.client.sql_offsets import sqlite
+from metaq.discovery.base import Directory
+from metaq.errors import ConnectionFailed
+from metaq.model import OffsetRange, Partition, PartitionState, TopicPartition
 from metaq.protocols.text.extensions import EXT_INCARNATION
 from metaq.testing.memory_partition import MemoryPartition
 from metaq.testing.memory_server import MemoryServer
@@ -201,3 +206,27 @@ def test_a_group_whose_last_message_retention_has_removed_goes_on(
     partition.drop_segments(sum(1 for start, _ in partition.segments if start <= 300))
     read(server, 10)
     assert "older copy" not in caplog.text
+
+
+def test_the_storage_is_not_asked_about_a_broker_that_is_away() -> None:
+    """A group's brokers are its storage: the one that is away would raise an error, and nothing would be read."""
+    here, away = (TopicPartition("t", Partition(broker, 0)) for broker in range(2))
+
+    class Answering:
+        def available_now(self, topics: Iterable[str]) -> tuple[dict[TopicPartition, PartitionState], dict[Any, Any]]:
+            return {here: PartitionState(OffsetRange(0, 21), "one")}, {}
+
+    class AtBrokers(MemoryOffsets):
+        def incarnations(self, group: str, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+            if away in partitions:
+                raise ConnectionFailed("127.0.0.1:1", "connect", "refused")
+            return {}
+
+        def save_incarnations(self, group: str, offsets: object, incarnations: dict[TopicPartition, str]) -> None:
+            assert away not in incarnations
+
+    last, begin = cast(LastConsumed, None), lambda where, since_ms: GroupOffset(0)
+    checks = Incarnations(cast(Directory, Answering()), AtBrokers(), "g", ["t"], begin, last)
+    checks.known[away] = None
+    assert checks.checked({}, {here}) == {}
+    assert checks.known == {here: "one", away: None}
