@@ -42,6 +42,7 @@ Every error has the values in its sentence as fields and can be pickled (Spark s
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from metaq.statuses import STATUSES
@@ -461,3 +462,11 @@ class CodecMissing(MetaqError):
 
     def __str__(self) -> str:
         return f"a message is compressed with {self.codec}; install the package {self.package!r} to read it"
+
+
+def likeliest_to_pass(failures: Iterable[MetaqError]) -> MetaqError | None:
+    """Return the first error for which a retry may help, or else the first; ``None`` without errors.
+
+    Of errors of several servers: while one of them may come back, it does not matter that another can never be used.
+    """
+    return max(failures, key=lambda each: each.retryable, default=None)

@@ -26,7 +26,15 @@ from metaq.backends.rocketmq.session import Session
 from metaq.backends.rocketmq.topic_route import Addresses, TopicRoute, ask_brokers, ask_route, ask_topics, not_ready
 from metaq.discovery.base import Away, nobody, without
 from metaq.discovery.refreshed import RefreshedCache
-from metaq.errors import ConnectionFailed, DeadlineExceeded, MasterMissing, MetaqError, TopicNotFound
+from metaq.errors import (
+    ConnectionFailed,
+    DeadlineExceeded,
+    MasterMissing,
+    MetaqError,
+    TlsRefused,
+    TopicNotFound,
+    WrongServer,
+)
 from metaq.formats.topic_names import TEMPLATE_TOPIC
 from metaq.model import Address, Partition
 from metaq.net.forks import notify_after_fork
@@ -39,8 +47,10 @@ AVOID_S: Final = 30.0
 """Seconds for which a silent address is used last, if the broker has another one."""
 
 
-_NOT_NOW: Final = (NameServersAway, RouteUnusable, TopicNotFound)
-"""Errors after which a known route stays valid: name servers that have just started know no topics yet."""
+_NOT_NOW: Final = (NameServersAway, RouteUnusable, TopicNotFound, WrongServer, TlsRefused)
+"""Errors after which a known route stays valid: name servers that have just started know no topics yet, and the address
+of one that is away may be another server's.
+"""
 
 _T = TypeVar("_T")
 

@@ -23,7 +23,7 @@ from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.routes import Routes
-from metaq.errors import MetaqError
+from metaq.errors import FieldError, MetaqError, likeliest_to_pass
 from metaq.formats.rocketmq.compression import decompress
 from metaq.formats.rocketmq.properties import (
     CLUSTER,
@@ -113,7 +113,7 @@ def send_reply(
     """Have a reply pushed by one of the brokers, the first that can. ``group`` is without namespace.
 
     Raises:
-        MetaqError: None of them can; it is the first refusal, or else the first error.
+        MetaqError: None of them can; it is the first refusal, or else the first error, if possible a retryable one.
         FieldError: The message does not fit a frame.
     """
     text, full_group = write_properties(properties), with_namespace(group, routes.namespace)
@@ -125,10 +125,10 @@ def send_reply(
             with pool.lease(routes.write_address(name)) as session:
                 session.ask(command, "a reply")
             return
+        except FieldError:
+            raise
         except MetaqError as error:
-            if not (error.retryable or isinstance(error, RequestRefused)):
-                raise
             _LOG.debug("broker %s did not push a reply: %s", name, error)
             failures.append(error)
-    if failures:
-        raise next((one for one in failures if isinstance(one, RequestRefused)), failures[0])
+    if (failure := likeliest_to_pass(failures)) is not None:
+        raise next((one for one in failures if isinstance(one, RequestRefused)), failure)

@@ -21,10 +21,13 @@ from metaq.backends.rocketmq.errors import (
     TopicListMissing,
 )
 from metaq.backends.rocketmq.pool import SessionPool
+from metaq.backends.rocketmq.session import Session
+from metaq.backends.rocketmq.topic_route import TopicRoute
 from metaq.discovery.name_server import AVOID_S, NameServerDirectory, parse_name_servers
 from metaq.discovery.refreshed import AWAY_PAUSE_S, CACHE_AGE_S_MAX, SOON_S
-from metaq.errors import TopicNotFound
+from metaq.errors import MetaqError, TlsRefused, TopicNotFound, WrongServer
 from metaq.model import Address, Partition
+from metaq.net.identification import HTTP, ROCKETMQ
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.headers.routes import (
@@ -37,6 +40,7 @@ from metaq.testing.ports import free_port
 from metaq.testing.rocketmq_server import ScriptedCluster
 
 TIMEOUTS = Timeouts(connect_s=2.0, request_s=2.0)
+HERE = Address("127.0.0.1", 9876)
 A0, A1 = Partition("broker-a", 0), Partition("broker-a", 1)
 
 
@@ -201,6 +205,22 @@ def test_what_was_known_stands_while_all_are_away(
     clock.advance(AWAY_PAUSE_S)
     wait_until(lambda: len(directory.queues("orders")) == 3, "the new queue")  # asked in a thread meanwhile
     assert "is back" in caplog.text
+
+
+@pytest.mark.parametrize("error", [WrongServer(HERE, ROCKETMQ, HTTP), TlsRefused(HERE, "not trusted")])
+def test_what_was_known_stands_while_another_server_has_the_address(
+    error: MetaqError, directory: NameServerDirectory, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert directory.queues("orders") == [A0, A1]
+
+    def ask_route(session: Session, topic: str) -> TopicRoute | None:
+        raise error
+
+    monkeypatch.setattr("metaq.discovery.name_server.ask_route", ask_route)
+    clock.advance(CACHE_AGE_S_MAX)
+    assert directory.queues("orders") == [A0, A1]
+    with pytest.raises(type(error)):
+        directory.queues("never asked")
 
 
 def test_an_answer_that_turned_out_wrong_is_asked_for_again_soon(

@@ -59,7 +59,7 @@ class PullThreads(FetchThreads[Pull, QueueAnswer]):
             address = self._directory.read_address(partition.broker_name, pull.broker_id, topic=topic)
             is_master = address == self._directory.brokers().get(partition.broker_name, {}).get(0)
         except MetaqError as error:
-            self._failed(log, queue, pull, error)
+            self._failed(log, queue, pull, error, is_final=is_lasting(error))
             return
         namespace = self._directory.namespace
         pulled = PulledQueue(
@@ -83,9 +83,11 @@ class PullThreads(FetchThreads[Pull, QueueAnswer]):
     ) -> None:
         """Process the outcome of a pull, in the thread that gets it."""
         if isinstance(outcome, MetaqError):
-            if isinstance(outcome, ConnectionFailed | DeadlineExceeded) and not self._state.closing:
+            is_final = is_master and is_lasting(outcome)
+            is_avoided = isinstance(outcome, ConnectionFailed | DeadlineExceeded) or is_lasting(outcome)
+            if is_avoided and not (is_final or self._state.closing):
                 self._directory.avoid(address)
-            self._failed(log, queue, pull, outcome)
+            self._failed(log, queue, pull, outcome, is_final=is_final)
             return
         log.answered([pull.where], [outcome])
         if is_master and isinstance(outcome, PulledRecords):
@@ -93,8 +95,9 @@ class PullThreads(FetchThreads[Pull, QueueAnswer]):
         answer = QueueAnswer(outcome, is_master)
         log.jumped(self._state.fetched([(queue, pull)], [answer], self._clock.monotonic()))
 
-    def _failed(self, log: FetchLog, queue: _Queue, pull: Pull, error: MetaqError) -> None:
-        if is_lasting(error):
+    def _failed(self, log: FetchLog, queue: _Queue, pull: Pull, error: MetaqError, *, is_final: bool) -> None:
+        """A pull has failed. A slave's refusal is not final: the master is asked next."""
+        if is_final:
             self._state.fail(error)
         elif not self._state.closing:
             log.failed(error, pull.where)

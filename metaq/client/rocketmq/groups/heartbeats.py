@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from math import inf
 from typing import Final
 
 from metaq.backends.rocketmq.groups.group_requests import ANSWER_S, GroupRequests
 from metaq.backends.rocketmq.remoting import HEARTBEAT_S
-from metaq.errors import MetaqError
+from metaq.errors import MetaqError, likeliest_to_pass
 from metaq.model import Address
 from metaq.net.clock import Clock
 
@@ -24,14 +24,6 @@ FORGOTTEN_S: Final = 120.0
 """Seconds after which brokers remove a silent member."""
 
 _LOG: Final = logging.getLogger(__name__)
-
-
-def likeliest_to_pass(failures: Iterable[MetaqError]) -> MetaqError | None:
-    """Return the first error for which a retry may help, or else the first; ``None`` without errors.
-
-    While one of several brokers may come back, that another one can never be used ends no consumer.
-    """
-    return max(failures, key=lambda each: each.retryable, default=None)
 
 
 class MemberHeartbeats:

@@ -19,12 +19,12 @@ from metaq.backends.rocketmq.groups.group_requests import GroupRequests
 from metaq.backends.rocketmq.names import with_namespace
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.reads.pulls import PulledQueue
-from metaq.client.rocketmq.groups.heartbeats import MemberHeartbeats, likeliest_to_pass
+from metaq.client.rocketmq.groups.heartbeats import MemberHeartbeats
 from metaq.client.rocketmq.groups.locks import MemberLocks
 from metaq.client.rocketmq.groups.subscriptions import Subscriptions
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.discovery.zk_groups import GroupView
-from metaq.errors import ConsumerIdInUse, MetaqError, TopicNotFound
+from metaq.errors import ConsumerIdInUse, MetaqError, TopicNotFound, likeliest_to_pass
 from metaq.model import Address, Partition, TopicPartition
 from metaq.net.clock import Clock
 from metaq.net.remoting_client import RemotingClient

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from metaq.backends.rocketmq.reads.pulls import ALL
-from metaq.client.rocketmq.groups.heartbeats import MemberHeartbeats, likeliest_to_pass
+from metaq.client.rocketmq.groups.heartbeats import MemberHeartbeats
 from metaq.client.rocketmq.groups.membership import MemberSettings, RocketMembership
 from metaq.client.rocketmq.groups.subscriptions import Subscriptions
-from metaq.errors import ConnectionFailed, MetaqError, WrongServer
+from metaq.errors import ConnectionFailed, MetaqError, WrongServer, likeliest_to_pass
 from metaq.model import Address, Partition, TopicPartition
 from metaq.net.clock import SYSTEM_CLOCK
 from metaq.net.identification import HTTP, ROCKETMQ
