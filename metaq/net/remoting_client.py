@@ -175,12 +175,20 @@ class RemotingClient:
         return ClientCall(address, command, timeout_s, self._clock.monotonic() + timeout_s)
 
     def _new_link(self, address: Address, timeout_s: float) -> Link:
-        stream = self._connector.connect(address, min(timeout_s, self._timeouts.connect_s))
+        try:
+            stream = self._connector.connect(address, min(timeout_s, self._timeouts.connect_s))
+        except WrongServer as error:
+            if address not in self._answered:
+                raise
+            raise ConnectionFailed(address, "connect", f"{error.found} is there now") from error
         connection: RemotingConnection[ClientCall] = RemotingConnection(stream, address, self._connections)
         return Link(connection, self._responded, self._server_requests.arrived, self._explain, self._link_ended)
 
     def _explain(self, connection: RemotingConnection[ClientCall], error: MetaqError) -> MetaqError:
-        """Return why a connection was lost: a plain server that has never answered is identified."""
+        """Return why a connection was lost: a plain server that has never answered is identified.
+
+        The address of one that has answered may be another server's until a name server knows the new one.
+        """
         address = connection.address
         if connection.secured or address in self._answered:
             return error

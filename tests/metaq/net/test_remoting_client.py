@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 
 import pytest
 from fix_tls import Certificates
@@ -28,8 +29,8 @@ from metaq.errors import (
     WrongServer,
 )
 from metaq.model import Address
-from metaq.net.duplex import DuplexStream, RemotingTls, TlsConnector, TlsMode
-from metaq.net.identification import HTTP
+from metaq.net.duplex import DuplexStream, PlainConnector, RemotingTls, TlsConnector, TlsMode
+from metaq.net.identification import HTTP, TLS
 from metaq.net.remoting_client import ClientSettings, RemotingClient
 from metaq.net.remoting_requests import ResponseFirst
 from metaq.net.tls import TlsSettings
@@ -564,6 +565,23 @@ class TestExplanations:
             assert time.monotonic() - began_s < 3.0
             with pytest.raises(ConnectionFailed):
                 lost.result(0)
+
+    def test_an_address_that_was_a_server_of_rocketmq_may_be_one_again(self) -> None:
+        opened: list[Address] = []
+
+        def connect(address: Address, timeout_s: float) -> DuplexStream:
+            opened.append(address)
+            if len(opened) != 2:
+                return PlainConnector().connect(address, timeout_s)
+            raise WrongServer(address, TLS, f"{HTTP} without TLS")
+
+        settings = ClientSettings(connector=SimpleNamespace(connect=connect))
+        with RemotingServer() as server, RemotingClient(timeouts=TIMEOUTS, settings=settings) as client:
+            assert client.call(server.address, request(11)).code == 0
+            client.disconnect(server.address)
+            with pytest.raises(ConnectionFailed, match="an HTTP server without TLS is there now"):
+                client.call(server.address, request(11))
+            assert client.call(server.address, request(11)).code == 0
 
     def test_a_server_is_identified_once_for_all_its_connections(
         self, client: RemotingClient, monkeypatch: pytest.MonkeyPatch
