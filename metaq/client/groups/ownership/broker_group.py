@@ -62,7 +62,7 @@ SLOW_S: Final = 1.0
 """Longest wait for the answer to an earlier request, before the broker is asked who owns a partition."""
 
 SILENT_FACTOR: Final = 4
-"""This pause, as a multiple of the time for which its answer was waited for."""
+"""Pause before a silent broker is asked again, as a multiple of the time for which its answer was waited for."""
 
 _LOG: Final = logging.getLogger(__name__)
 
