@@ -158,7 +158,7 @@ class Engine:
             return log
         ordinal = log.end_ordinal
         try:
-            first = log.append_blocks((block, *unit.behind), may_roll=unit.terms is Terms.PUTS)
+            first = log.append_blocks((block, *unit.behind))
         except LogFailed as failure:
             self.note_failure(topic, failure)
             return StorageFailed(str(failure), failure)

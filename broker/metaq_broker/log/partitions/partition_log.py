@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from operator import attrgetter
@@ -190,37 +189,26 @@ class PartitionLog:
     # ---- appending
 
     def append(self, frames: Sequence[bytes]) -> int:
-        """Append whole frames; return the offset of the first one.
-
-        A new segment may begin between frames, as soon as the current one has reached its maximum.
+        """Append whole frames one by one, with any message ids; return the offset of the first one.
 
         Raises:
-            LogFailed: The log is, or has just become, read-only. Frames of this call may be stored, each whole or not
-                at all.
+            LogFailed: The log is, or has just become, read-only, or has no space. Frames before the failed one are
+                stored.
         """
-        first, block = self.end_offset, FrameBlock.of(frames)
-        while block.count:
-            free_bytes = self._settings.segment_bytes_max - self.layout.active.size
-            fitting = block.part(0, min(bisect_left(block.ends, free_bytes) + 1, block.count))
-            self._write([fitting.data])
-            self._builder.add_block(fitting, self._clock.now_ms, ids_ascend=False)
-            if self.layout.active.size >= self._settings.segment_bytes_max:
-                self.begin_segment()
-            block = block.part(fitting.count, block.count - fitting.count)
+        first = self.end_offset
+        for frame in frames:
+            self.append_blocks([FrameBlock.of([frame])])
         return first
 
-    def append_blocks(self, blocks: Sequence[FrameBlock], *, may_roll: bool = False) -> int:
-        """Append blocks as one unit that no roll divides; return the offset of its first byte.
+    def append_blocks(self, blocks: Sequence[FrameBlock]) -> int:
+        """Append blocks as one unit, all in one segment; return the offset of its first byte.
 
-        Message ids ascend within a block. ``may_roll``: the one block may be divided between segments, as by
-        ``append``.
+        Message ids ascend within a block.
 
         Raises:
-            LogFailed: The log is, or has just become, read-only. The unit is stored whole or not at all, unless it was
-                divided.
+            LogFailed: The log is, or has just become, read-only, or has no space. The unit is stored whole or not at
+                all.
         """
-        if may_roll and self.layout.active.size + len(blocks[0].data) >= self._settings.segment_bytes_max:
-            return self.append(blocks[0].split())
         first = self.end_offset
         self._write(list(map(attrgetter("data"), blocks)))
         for block in blocks:

@@ -57,10 +57,12 @@ class Disk:
         assert log is not None
         return log
 
-    async def put(self, body: bytes) -> str | None:
-        """Put one message; return why it was refused, ``None`` when it was acknowledged."""
+    async def put(self, *bodies: bytes) -> str | None:
+        """Put messages, as a client that pipelines; return why they were refused, ``None`` when they were
+        acknowledged.
+        """
         durable: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
-        outcome = put(self.engine, TOPIC, 0, [body], durable.set_result)
+        outcome = put(self.engine, TOPIC, 0, bodies, durable.set_result)
         refusal = outcome if isinstance(outcome, Refusal) else await asyncio.wait_for(durable, 10)
         return None if refusal is None else TEXTS.put(TOPIC, 0, refusal).text
 
@@ -125,6 +127,34 @@ async def test_a_partition_fails_alone_and_comes_back(call: str, error: int, way
     files = files.crash(Random(len(acknowledged)))
     async with broker(files, tmp_path) as disk:
         assert disk.log.failure is None
+        assert disk.bodies() == acknowledged
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
+@pytest.mark.parametrize("writes", range(4))
+@in_loop
+async def test_pipelined_puts_that_reach_the_end_of_a_segment_are_stored_or_refused(
+    writes: int, error: int, tmp_path: Path
+) -> None:
+    """Whatever write fails: what is refused is not stored, also not after a restart."""
+    files, acknowledged, refused = FaultyFiles(tmp_path), [], 0
+    async with broker(files, tmp_path) as disk:
+        assert await disk.put(b"first") is None
+        acknowledged.append(b"first")
+        files.fault = Fault(writes + 1, error, 0.5, lasting=True, calls=frozenset({"pwrite"}))
+        for turn in range(3):
+            bodies = [b"message %d.%d" % (turn, number) + b"." * 900 for number in range(12)]
+            if await disk.put(*bodies) is None:
+                acknowledged += bodies
+            else:
+                refused += 1
+        assert refused and disk.bodies() == acknowledged
+        files.fault = None
+        if error == errno.ENOSPC:
+            assert await disk.put(b"after") is None
+            acknowledged.append(b"after")
+        assert disk.bodies() == acknowledged
+    async with broker(files.restart(), tmp_path) as disk:
         assert disk.bodies() == acknowledged
 
 
