@@ -5,9 +5,10 @@
 One client puts a message of 100 bytes, waits for the answer, which comes after fsync, and puts the next; over MetaQ's
 protocol and over RocketMQ's. First it is alone, then beside each pattern of greedy clients (``greedy_clients``): many
 that keep puts in flight, many that never read an answer, many that have asked for more than they read. All patterns run
-at a broker with the compiled loops, and at one without (as without numba, or in a broker's first seconds). The median
-is compared with the median of the client alone, the longest wait with 0.3 s. ``--runs`` changes nothing, ``--scale``
-multiplies the seconds, ``--only`` takes the patterns with that text in their name.
+at a broker with the compiled loops, at one without (as without numba, or in a broker's first seconds), and at one with
+TLS, where all connections are encrypted. The median is compared with the median of the client alone, the longest wait
+with 0.3 s. ``--runs`` changes nothing, ``--scale`` multiplies the seconds, ``--only`` takes the patterns with that text
+in their name.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+import trustme
 from figures import Figure, Report, arguments
 from greedy_clients import Greedy, HonestClient, greedy_clients, pin
 from stage import started
@@ -31,6 +33,7 @@ from stage import started
 from metaq.formats.checksum import checksum
 from metaq.protocols.remoting.command import request
 from metaq.protocols.remoting.frames import encode as encode_frame
+from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, PullMessage
 from metaq.protocols.remoting.headers.sends import SendMessage
 from metaq.protocols.text.commands import Get, Put
 from metaq.protocols.text.encode import encode
@@ -40,17 +43,20 @@ LIMIT_MS: Final = 300.0
 LEAD_S: Final = 1.0
 WARM_UP_S: Final = 3.0
 WINDOW: Final = 2000
-GETS: Final = 2000
+UNREAD: Final = 2000
 BODY: Final = b"x" * 100
 STORED, SENT = b"result 200 ", b'"opaque":'
-MODES: Final = {
-    "compiled": ("-m", "metaq_broker.cli"),
-    "not compiled": (
-        "-c",
-        "import sys; sys.modules['numba'] = None; from metaq_broker.cli import main; sys.exit(main())",
-    ),
-}
-"""Arguments that start a broker with its compiled loops, and without."""
+PLAINLY: Final = "import sys; sys.modules['numba'] = None; from metaq_broker.cli import main; sys.exit(main())"
+
+
+class Mode(NamedTuple):
+    """How a broker runs: the interpreter's arguments that start it, and whether its ports speak TLS only."""
+
+    program: Sequence[str] = ("-m", "metaq_broker.cli")
+    tls: bool = False
+
+
+MODES: Final = {"compiled": Mode(), "not compiled": Mode(("-c", PLAINLY)), "TLS": Mode(tls=True)}
 
 
 def put(topic: str, crc: int | None = checksum(BODY)) -> bytes:
@@ -75,12 +81,30 @@ def send(topic: str) -> bytes:
     return encode_frame(request(SendMessage.CODE, header.ext(SendMessage.CODE), BODY, opaque=7))
 
 
+def pull(topic: str) -> bytes:
+    header = PullMessage(
+        consumer_group="CG",
+        topic=topic,
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=32,
+        sys_flag=SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription="*",
+        sub_version=0,
+        expression_type="TAG",
+    )
+    return encode_frame(request(PullMessage.CODE, header.ext(PullMessage.CODE), opaque=7))
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Ports of a broker, and the core that clients run on."""
+    """Ports of a broker, whether they speak TLS, and the core that clients run on."""
 
     metaq: int
     rocketmq: int
+    tls: bool
     core: int
 
 
@@ -101,7 +125,7 @@ class Pattern:
     def clients(self, stage: Stage) -> Greedy:
         port = stage.rocketmq if self.is_rocketmq else stage.metaq
         mark = (SENT if self.is_rocketmq else STORED) if self.reads else None
-        return Greedy(port, self.request, self.connections, self.window, mark)
+        return Greedy(port, self.request, self.connections, self.window, mark, stage.tls)
 
 
 def patterns() -> Iterator[Pattern]:
@@ -111,54 +135,65 @@ def patterns() -> Iterator[Pattern]:
     for count in (20, 100):
         yield Pattern(f"{count} connections that put and never read", "MetaQ", put("busy"), count, 0, reads=False)
     a_get = encode(Get("busy", "g", 0, 0, 1 << 20, 1))
-    yield Pattern("500 connections with 2,000 unread gets", "MetaQ", a_get, 500, GETS, reads=False)
+    for honest in ("MetaQ", "RocketMQ"):
+        yield Pattern("500 connections with 2,000 unread gets", honest, a_get, 500, UNREAD, reads=False)
     a_get = encode(Get("empty", "g", 0, 0, 1 << 20, 1))
-    yield Pattern("500 connections with 2,000 unread gets that find nothing", "MetaQ", a_get, 500, GETS, reads=False)
+    yield Pattern("500 connections with 2,000 unread gets that find nothing", "MetaQ", a_get, 500, UNREAD, reads=False)
     to_rocketmq = partial(Pattern, request=send("busy-r"), is_rocketmq=True)
-    yield to_rocketmq("200 RocketMQ connections that send and read", "RocketMQ", connections=200)
+    for count in (10, 50, 200):
+        yield to_rocketmq(f"{count} RocketMQ connections that send and read", "RocketMQ", connections=count)
     yield to_rocketmq(
         "100 RocketMQ connections that send and never read", "RocketMQ", connections=100, window=0, reads=False
     )
     yield to_rocketmq("200 RocketMQ connections that send and read", "MetaQ", connections=200)
+    unread_pulls = partial(Pattern, request=pull("busy-r"), window=UNREAD, reads=False, is_rocketmq=True)
+    for honest in ("RocketMQ", "MetaQ"):
+        yield unread_pulls("500 RocketMQ connections with 2,000 unread pulls", honest, connections=500)
     yield Pattern("200 connections that put and read", "RocketMQ", put("busy"), 200)
     yield Pattern("100 connections that put and never read", "RocketMQ", put("busy"), 100, 0, reads=False)
 
 
+def settings(folder: Path, tls: bool) -> Iterator[str]:
+    """Yield the lines of a broker's configuration; with TLS, it has a certificate of its own."""
+    yield f"[system]\nbrokerId=0\nhostName=127.0.0.1\nnumPartitions=1\nserverPort=0\ndataPath={folder / 'data'}\n"
+    yield "unflushThreshold=0\nunflushInterval=10000\nmaxSegmentSize=1024*1024*1024\nmaxTransferSize=1024*1024\n"
+    if tls:
+        certificate = folder / "server.pem"
+        made = trustme.CA().issue_cert("127.0.0.1")
+        made.private_key_and_cert_chain_pem.write_to_path(str(certificate))
+        yield f"tlsCertFile={certificate}\n"
+    yield "[topic=*]\n[rocketmq]\nenabled=true\nbrokerIP1=127.0.0.1\n"
+
+
 @contextmanager
-def ready_broker(mode: str, cores: Sequence[int]) -> Iterator[Stage]:
-    """Run a broker on a core of its own; with compiled loops, they are loaded."""
-    rocketmq = free_port()
-    with (
-        tempfile.TemporaryDirectory(prefix="metaq-fairness-") as folder,
-        started(
-            "dev",
-            str(Path(folder) / "data"),
-            "--port",
-            "0",
-            "--rocketmq-port",
-            str(rocketmq),
-            "--log-level",
-            "error",
-            program=MODES[mode],
-        ) as broker,
-    ):
-        stage = Stage(broker.address.port, rocketmq, cores[-1])
-        pin(broker.pid, cores[0])
-        with greedy_clients(Greedy(stage.metaq, put("busy"), 2, WINDOW, STORED), stage.core, []):
-            time.sleep(WARM_UP_S)
-        yield stage
+def ready_broker(mode: Mode, cores: Sequence[int]) -> Iterator[Stage]:
+    """Run a broker on a core of its own, with messages of both protocols; compiled loops are loaded."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="metaq-fairness-") as name:
+        ini = Path(name) / "server.ini"
+        ini.write_text("".join(settings(Path(name), mode.tls)) + f"port={port}\n")
+        with started("start", "-f", str(ini), "--log-level", "error", program=mode.program) as broker:
+            stage = Stage(broker.address.port, port, mode.tls, cores[-1])
+            pin(broker.pid, cores[0])
+            for greedy in (
+                Greedy(stage.metaq, put("busy"), 2, WINDOW, STORED, mode.tls),
+                Greedy(stage.rocketmq, send("busy-r"), 2, WINDOW, SENT, mode.tls),
+            ):
+                with greedy_clients(greedy, stage.core, []):
+                    time.sleep(WARM_UP_S)
+            yield stage
 
 
 def honest_client(stage: Stage, name: str) -> HonestClient:
     """Return a client of MetaQ's protocol or of RocketMQ's."""
     if name == "RocketMQ":
-        return HonestClient(stage.rocketmq, send("honest-r"), is_rocketmq=True)
-    return HonestClient(stage.metaq, put("honest"), is_rocketmq=False)
+        return HonestClient(stage.rocketmq, send("honest-r"), is_rocketmq=True, tls=stage.tls)
+    return HonestClient(stage.metaq, put("honest"), is_rocketmq=False, tls=stage.tls)
 
 
 def measure(report: Report, mode: str, cores: Sequence[int], wanted: str, lasts_s: float) -> None:
     """Add the figures of all patterns at one broker."""
-    with ready_broker(mode, cores) as stage:
+    with ready_broker(MODES[mode], cores) as stage:
         alone: dict[str, float] = {}
         for honest in ("MetaQ", "RocketMQ"):
             with closing(honest_client(stage, honest)) as client:

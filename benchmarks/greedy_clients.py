@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import selectors
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 DEADLINE_S: Final = 120.0
 CHUNK_BYTES: Final = 1 << 18
 NICE: Final = 10
+NOT_NOW: Final = BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class Greedy:
     """``connections`` connections that send ``request`` to ``port``.
 
     ``window`` requests of each are in flight, and answers are read: each has ``mark`` in it once. Without a ``mark``,
-    answers are not read, and a connection sends ``window`` requests in total, or without end if that is 0.
+    answers are not read, and a connection sends ``window`` requests in total, or without end if that is 0. ``tls``:
+    over TLS.
     """
 
     port: int
@@ -48,6 +51,7 @@ class Greedy:
     connections: int
     window: int
     mark: bytes | None = None
+    tls: bool = False
 
 
 def pin(pid: int, core: int) -> None:
@@ -57,19 +61,23 @@ def pin(pid: int, core: int) -> None:
             os.sched_setaffinity(int(thread), {core})
 
 
-def connect(port: int) -> socket.socket:
+def connect(port: int, tls: bool) -> socket.socket:
     """Return a connection with the options of this project's clients: small sends are not delayed."""
     made = socket.create_connection(("127.0.0.1", port), DEADLINE_S)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     disable_pacing(made)
-    return made
+    if not tls:
+        return made
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it is this machine
+    return context.wrap_socket(made)
 
 
 class _Connection:
     """A greedy connection: the rest of its data, and how many answers it has read."""
 
     def __init__(self, greedy: Greedy) -> None:
-        self.socket = connect(greedy.port)
+        self.socket = connect(greedy.port, greedy.tls)
         self.socket.setblocking(False)
         self._greedy = greedy
         self._chunk = greedy.request * max(1, CHUNK_BYTES // len(greedy.request))
@@ -87,7 +95,7 @@ class _Connection:
         end = len(self._chunk)
         if self._left_bytes is not None:
             end = min(end, self._sent + self._left_bytes)
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(*NOT_NOW):
             sent = self.socket.send(memoryview(self._chunk)[self._sent : end])
             self._sent = (self._sent + sent) % len(self._chunk)
             if self._left_bytes is not None:
@@ -95,8 +103,8 @@ class _Connection:
 
     def read(self) -> None:
         assert self._greedy.mark is not None
-        with contextlib.suppress(BlockingIOError):
-            data = self.socket.recv(CHUNK_BYTES)
+        with contextlib.suppress(*NOT_NOW):
+            data = self._receive()
             if not data:
                 raise SystemExit("the broker has closed a greedy connection")
             data = self._tail + data
@@ -105,6 +113,13 @@ class _Connection:
             self.answered += now
             assert self._left_bytes is not None
             self._left_bytes += now * len(self._greedy.request)
+
+    def _receive(self) -> bytes:
+        """Return what has come; of TLS all of it, as the selector does not know what was decrypted."""
+        data = self.socket.recv(CHUNK_BYTES)
+        while isinstance(self.socket, ssl.SSLSocket) and self.socket.pending():
+            data += self.socket.recv(CHUNK_BYTES)
+        return data
 
 
 def _be_greedy(greedy: Greedy, core: int, begun: Event, end: Event, answered: multiprocessing.SimpleQueue[int]) -> None:
@@ -156,9 +171,9 @@ def greedy_clients(greedy: Greedy, core: int, answered: list[int]) -> Iterator[N
 class HonestClient:
     """One connection that waits for every answer. ``request`` is answered in MetaQ's or RocketMQ's protocol."""
 
-    def __init__(self, port: int, request: bytes, *, is_rocketmq: bool) -> None:
+    def __init__(self, port: int, request: bytes, *, is_rocketmq: bool, tls: bool) -> None:
         self._request, self._is_rocketmq = request, is_rocketmq
-        self._socket = connect(port)
+        self._socket = connect(port, tls)
         self._replies, self._frames = ReplyDecoder(), FrameDecoder()
 
     def close(self) -> None:
