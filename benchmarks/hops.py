@@ -23,6 +23,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -34,6 +35,8 @@ DEADLINE_S: Final = 30.0
 TOPIC: Final = "hops"
 FRAMES: Final = 100
 """Messages of a block, and of the range that is read."""
+PULLED: Final = 32
+"""Messages of a pull, as RocketMQ's clients ask for."""
 
 Name = tuple[str, int, str]
 """File below the root, line, function."""
@@ -194,27 +197,37 @@ def puts(broker: CountingBroker, connection: socket.socket) -> Iterator[tuple[st
     yield "COMMIT of a prepared branch", lowest(lambda: broker.count(commit), prepare)
 
 
-def rocketmq_send(broker: CountingBroker) -> list[Name]:
-    """Count one send of a RocketMQ client, in the broker."""
+def rocketmq(broker: CountingBroker) -> Iterator[tuple[str, list[Name]]]:
+    """Count one send and one pull of a RocketMQ client, in the broker."""
     fields = {"a": "PG", "b": TOPIC, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1795425834392", "h": "0"}
     fields |= {"i": "KEYS\x01k", "j": "0", "k": "false", "m": "false"}
-    more = {"flag": 0, "language": "JAVA", "opaque": 7, "serializeTypeCurrentRPC": "JSON", "version": 407}
-    header = json.dumps({"code": 310, "extFields": fields, **more}, separators=(",", ":")).encode()
-    body = b"x" * 100
-    frame = struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
     with socket.create_connection(("127.0.0.1", broker.rocketmq_port), timeout=DEADLINE_S) as connection:
-
-        def send() -> None:
-            connection.sendall(frame)
-            received = b""
-            while len(received) < 4 or len(received) < 4 + int.from_bytes(received[:4]):
-                received += connection.recv(1 << 16)
-            if b'"code":0,' not in received:
-                raise SystemExit(f"the broker answers {received!r}")
-
-        for _ in range(WARM):
+        send = partial(ask_rocketmq, connection, rocketmq_frame(310, fields, b"x" * 100))
+        for _ in range(PULLED):
             send()
-        return lowest(lambda: broker.count(send))
+        yield "RocketMQ send to acknowledgement", lowest(lambda: broker.count(send))
+        fields = {"consumerGroup": "CG", "topic": TOPIC, "queueId": "0", "maxMsgNums": str(PULLED), "sysFlag": "4"}
+        fields |= {"subscription": "*", "expressionType": "TAG", "subVersion": "0", "suspendTimeoutMillis": "0"}
+        fields |= {"commitOffset": "0", "queueOffset": "0"}
+        pull = partial(ask_rocketmq, connection, rocketmq_frame(11, fields, b""))
+        for _ in range(WARM):
+            pull()
+        yield f"RocketMQ pull of {PULLED} messages", lowest(lambda: broker.count(pull))
+
+
+def rocketmq_frame(code: int, fields: dict[str, str], body: bytes) -> bytes:
+    more = {"flag": 0, "language": "JAVA", "opaque": 7, "serializeTypeCurrentRPC": "JSON", "version": 407}
+    header = json.dumps({"code": code, "extFields": fields, **more}, separators=(",", ":")).encode()
+    return struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
+
+
+def ask_rocketmq(connection: socket.socket, frame: bytes) -> None:
+    connection.sendall(frame)
+    received = b""
+    while len(received) < 4 or len(received) < 4 + int.from_bytes(received[:4]):
+        received += connection.recv(1 << 16)
+    if b'"code":0,' not in received:
+        raise SystemExit(f"the broker answers {received!r}")
 
 
 def reads(address: str, recorder: Recorder, **options: str) -> list[Name]:
@@ -301,7 +314,7 @@ def main() -> None:
         address = f"127.0.0.1:{broker.port}"
         with socket.create_connection(("127.0.0.1", broker.port), timeout=DEADLINE_S) as connection:
             found = dict(puts(broker, connection))
-        found["RocketMQ send to acknowledgement"] = rocketmq_send(broker)
+        found.update(rocketmq(broker))
         recorder = Recorder(root)
         found["byte range to rows, in the worker"] = reads(address, recorder)
         found["byte range above a request to rows, in the worker"] = reads(address, recorder, fetchBytes="65536")
