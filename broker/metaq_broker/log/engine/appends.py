@@ -18,10 +18,10 @@ class Terms(Enum):
     """What is checked before frames are stored, and what happens to a wrong frame."""
 
     PUTS = "puts"
-    """Messages that a client put one by one: a wrong one is left out, the others are stored."""
+    """Messages that a client put one by one. A wrong one is left out, and a segment may end between two of them."""
 
     BLOCK = "block"
-    """A client's block: checked, and stored as a whole or not at all."""
+    """A client's block: checked, and stored in one segment as a whole, or not at all."""
 
     MADE = "made"
     """Frames that this process made from a client's messages: as a block, but their checksums are known to be right.
@@ -33,8 +33,7 @@ class Terms(Enum):
 
 
 class Append(NamedTuple):
-    """A ``block`` for one partition; commits may append the blocks ``behind`` it in the same unit. A unit is stored in
-    one segment, whole or not at all.
+    """A ``block`` for one partition; commits may append the blocks ``behind`` it in the same unit.
 
     A body may have ``extra_bytes`` beyond maxMessageSize. Message ids are given at the append, in place if the block is
     writable; committed frames keep theirs.

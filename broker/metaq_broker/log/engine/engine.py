@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Final, Literal
 
 from metaq.errors import CorruptFrame, MetaqError
@@ -125,7 +126,7 @@ class Engine:
 
         All messages of clients go through here: puts, batches, commits, sends. After a refusal nothing is stored, and
         ``on_durable`` is not called. Otherwise it is called exactly once: after this has returned, or for a committed
-        unit possibly before.
+        unit possibly before. Of puts, those that are ``rejected`` are not stored, the others are.
         """
         if unit.terms is Terms.COMMITTED:
             return self._write(unit, unit.block, NO_IDS, on_durable)
@@ -156,12 +157,16 @@ class Engine:
         log = self.stores.get(topic, unit.partition) or self._create_log(topic, unit.partition, promised=is_committed)
         if isinstance(log, Refusal):
             return log
-        ordinal = log.end_ordinal
+        ordinal, first, rejected = log.end_ordinal, log.end_offset, dict[int, Refusal]()
         try:
-            first = log.append_blocks((block, *unit.behind))
+            log.append_blocks((block, *unit.behind), may_roll=unit.terms is Terms.PUTS)
         except LogFailed as failure:
             self.note_failure(topic, failure)
-            return StorageFailed(str(failure), failure)
+            refusal = StorageFailed(str(failure), failure)
+            if not failure.stored:
+                return refusal
+            ids = replace(ids, count=failure.stored)
+            rejected = dict.fromkeys(range(failure.stored, block.count), refusal)
         end, began, count = log.end_offset, self._clock.monotonic(), log.end_ordinal - ordinal
         self.statistics.stored(topic, count, end - first)
 
@@ -174,7 +179,7 @@ class Engine:
 
         wait = self._commit.wait_durable if is_committed else self._commit.wait
         wait(log, end, durable)
-        return Appended(log.index, ids, first, end, ordinal, {})
+        return Appended(log.index, ids, first, end, ordinal, rejected)
 
     def _append_correct(self, unit: Append, on_durable: OnDurable) -> Appended | Refusal:
         """Append the messages that can be stored, if there are any."""
@@ -185,7 +190,10 @@ class Engine:
         if correct is None:
             return AllRejected(rejected)
         outcome = self._append(unit._replace(block=correct), on_durable)
-        return outcome if isinstance(outcome, Refusal) else outcome._replace(rejected=rejected)
+        if isinstance(outcome, Refusal):
+            return outcome
+        positions = [position for position in range(unit.block.count) if position not in rejected]
+        return outcome._replace(rejected=rejected | {positions[at]: each for at, each in outcome.rejected.items()})
 
     def reserve_ids(self, count: int) -> IdRange:
         return self._ids.reserve(count, self.id_clock.time_ms())

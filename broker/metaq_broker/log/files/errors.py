@@ -22,7 +22,12 @@ from metaq.errors import MetaqError
 
 
 class LogFailed(MetaqError):
-    """Appends to ``partition`` are refused; ``reason`` is the failure that made it read-only."""
+    """Appends to ``partition`` are refused; ``reason`` is the failure that made it read-only.
+
+    ``stored``: how many messages of the call were appended before that, where a segment ended between them.
+    """
+
+    stored = 0
 
     def __init__(self, partition: str, reason: str) -> None:
         self.partition, self.reason = partition, reason

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from operator import attrgetter
@@ -189,26 +190,41 @@ class PartitionLog:
     # ---- appending
 
     def append(self, frames: Sequence[bytes]) -> int:
-        """Append whole frames one by one, with any message ids; return the offset of the first one.
+        """Append whole frames; return the offset of the first one.
+
+        A new segment may begin between frames, as soon as the current one has reached its maximum.
 
         Raises:
-            LogFailed: The log is, or has just become, read-only, or has no space. Frames before the failed one are
-                stored.
+            LogFailed: The log is, or has just become, read-only, or has no space. The error tells how many frames of
+                this call are stored.
         """
-        first = self.end_offset
-        for frame in frames:
-            self.append_blocks([FrameBlock.of([frame])])
+        first, block = self.end_offset, FrameBlock.of(frames)
+        while block.count:
+            free_bytes = self._settings.segment_bytes_max - self.layout.active.size
+            fitting = block.part(0, min(bisect_left(block.ends, free_bytes) + 1, block.count))
+            try:
+                self._write([fitting.data])
+            except LogFailed as failure:
+                failure.stored = len(frames) - block.count
+                raise
+            self._builder.add_block(fitting, self._clock.now_ms, ids_ascend=False)
+            if self.layout.active.size >= self._settings.segment_bytes_max:
+                self.begin_segment()
+            block = block.part(fitting.count, block.count - fitting.count)
         return first
 
-    def append_blocks(self, blocks: Sequence[FrameBlock]) -> int:
-        """Append blocks as one unit, all in one segment; return the offset of its first byte.
+    def append_blocks(self, blocks: Sequence[FrameBlock], *, may_roll: bool = False) -> int:
+        """Append blocks as one unit that no roll divides; return the offset of its first byte.
 
-        Message ids ascend within a block.
+        Message ids ascend within a block. ``may_roll``: the one block may be divided between segments, as by
+        ``append``.
 
         Raises:
             LogFailed: The log is, or has just become, read-only, or has no space. The unit is stored whole or not at
-                all.
+                all, unless it was divided: then the error tells how many of its messages are stored.
         """
+        if may_roll and self.layout.active.size + len(blocks[0].data) >= self._settings.segment_bytes_max:
+            return self.append(blocks[0].split())
         first = self.end_offset
         self._write(list(map(attrgetter("data"), blocks)))
         for block in blocks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -14,7 +14,7 @@ from fix_broker import system_section
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.maintenance import PartitionMaintenance
-from metaq_broker.log.engine.outcomes import Refusal
+from metaq_broker.log.engine.outcomes import Refusal, StorageFailed
 from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.partitions.partition_log import PartitionLog
@@ -34,6 +34,7 @@ from metaq.formats.message_id import IdWorker
 
 TOPIC = "t"
 
+MESSAGE_BYTES_MAX = 1000
 TEXTS = RefusalTexts(5, "here", 8123)
 
 
@@ -41,7 +42,8 @@ class Disk:
     """An engine on a disk that fails when told to, and what was acknowledged."""
 
     def __init__(self, files: Files, root: Path, policy: FlushPolicy) -> None:
-        text = system_section(5, maxSegmentSize=2000, maxTransferSize=1024, dataPath=root / "data")
+        sizes = {"maxSegmentSize": 2000, "maxTransferSize": 1024, "maxMessageSize": MESSAGE_BYTES_MAX}
+        text = system_section(5, **sizes, dataPath=root / "data")
         config, clock = parse(f"{text}[topic={TOPIC}]\n".encode()), Clock()
         self.stores = TopicStores.open(files, clock, config)
         self.commit = GroupCommit(lambda topic: policy)
@@ -57,14 +59,19 @@ class Disk:
         assert log is not None
         return log
 
-    async def put(self, *bodies: bytes) -> str | None:
-        """Put messages, as a client that pipelines; return why they were refused, ``None`` when they were
-        acknowledged.
-        """
+    async def put(self, body: bytes) -> str | None:
+        """Put one message; return why it was refused, ``None`` when it was acknowledged."""
+        [refusal] = await self.pipeline([body])
+        return None if refusal is None else TEXTS.put(TOPIC, 0, refusal).text
+
+    async def pipeline(self, bodies: Sequence[bytes]) -> list[Refusal | None]:
+        """Put messages that come together; return why each was refused, ``None`` when it was acknowledged."""
         durable: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
         outcome = put(self.engine, TOPIC, 0, bodies, durable.set_result)
-        refusal = outcome if isinstance(outcome, Refusal) else await asyncio.wait_for(durable, 10)
-        return None if refusal is None else TEXTS.put(TOPIC, 0, refusal).text
+        if isinstance(outcome, Refusal):
+            return [outcome] * len(bodies)
+        failure = await asyncio.wait_for(durable, 10)
+        return [outcome.rejected.get(position, failure) for position in range(len(bodies))]
 
     def bodies(self) -> list[bytes]:
         return [frame.body for frame in self.log.scan(0)]
@@ -132,23 +139,26 @@ async def test_a_partition_fails_alone_and_comes_back(call: str, error: int, way
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
 @pytest.mark.parametrize("writes", range(4))
+@pytest.mark.parametrize("wrong", [None, 0, 5], ids="wrong_{}".format)
 @in_loop
-async def test_pipelined_puts_that_reach_the_end_of_a_segment_are_stored_or_refused(
-    writes: int, error: int, tmp_path: Path
+async def test_of_pipelined_puts_those_are_stored_that_are_acknowledged(
+    wrong: int | None, writes: int, error: int, tmp_path: Path
 ) -> None:
-    """Whatever write fails: what is refused is not stored, also not after a restart."""
-    files, acknowledged, refused = FaultyFiles(tmp_path), [], 0
+    """Whatever write fails, where segments begin between them, and if one of them is too large."""
+    files, acknowledged, refused = FaultyFiles(tmp_path), [b"first"], set[type[Refusal]]()
     async with broker(files, tmp_path) as disk:
         assert await disk.put(b"first") is None
-        acknowledged.append(b"first")
         files.fault = Fault(writes + 1, error, 0.5, lasting=True, calls=frozenset({"pwrite"}))
         for turn in range(3):
             bodies = [b"message %d.%d" % (turn, number) + b"." * 900 for number in range(12)]
-            if await disk.put(*bodies) is None:
-                acknowledged += bodies
-            else:
-                refused += 1
-        assert refused
+            if wrong is not None:
+                bodies[wrong] = bytes(MESSAGE_BYTES_MAX + 1)
+            for body, refusal in zip(bodies, await disk.pipeline(bodies), strict=True):
+                if refusal is None:
+                    acknowledged.append(body)
+                else:
+                    refused.add(type(refusal))
+        assert StorageFailed in refused
         assert disk.bodies() == acknowledged
         files.fault = None
         if error == errno.ENOSPC:
