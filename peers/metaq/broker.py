@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from peers.isolation import isolated, raise_loopback
 from peers.jvm import FAST, OPENED, SMALL, JavaServer, fresh
@@ -38,7 +38,7 @@ BROKER: Final = """\
 brokerId={id}
 hostName=127.0.0.1
 serverPort={port}
-numPartitions=2
+numPartitions={partitions}
 unflushThreshold=0
 unflushInterval=10000
 maxSegmentSize=1073741824
@@ -49,7 +49,7 @@ deleteWhen=0 0 6,18 * * ?
 dataPath={data}
 
 [zookeeper]
-zk.zkEnable=true
+zk.zkEnable={registers}
 zk.zkConnect=127.0.0.1:{zookeeper}
 zk.zkSyncTimeMs=500
 
@@ -64,6 +64,17 @@ log4j.appender.output.layout=org.apache.log4j.SimpleLayout
 """
 STARTED: Final = "Start metamorphosis server successfully"
 """Logged when transactions may begin: until then, a Java broker rolls back open ones."""
+
+
+class Plugin(NamedTuple):
+    """A plug-in of a Java broker: its name, the lines of its file, the folder of its classes, which are not published.
+
+    Source: docs/testing.md, "Java MetaQ".
+    """
+
+    name: str
+    settings: str
+    classes: Path
 
 
 @contextmanager
@@ -89,16 +100,31 @@ def _zookeeper(folder: Path) -> JavaServer:
     return JavaServer("ZooKeeper", folder, ZOOKEEPER_PORT, command, lambda: _answers(ZOOKEEPER_PORT, b"conf"))
 
 
-def metaq_server(folder: Path, lib: Path, broker_id: int = 0, port: int = PORT) -> JavaServer:
+def metaq_server(
+    folder: Path,
+    lib: Path,
+    broker_id: int = 0,
+    port: int = PORT,
+    partitions: int = 2,
+    plugin: Plugin | None = None,
+) -> JavaServer:
     """Return a broker with its files in ``folder``, its messages in ``folder/data``, and its ZooKeeper on this machine.
+
+    A broker with a ``plugin`` does not register.
     """
     config, logging = folder / "server.ini", folder / "log4j.properties"
     logging.write_text(LOGGING)
-    config.write_text(BROKER.format(id=broker_id, port=port, data=folder / "data", zookeeper=ZOOKEEPER_PORT))
-    main = "com.taobao.metamorphosis.server.MetamorphosisStartup"
+    values = {"id": broker_id, "port": port, "partitions": partitions, "registers": str(plugin is None).lower()}
+    config.write_text(BROKER.format(**values, data=folder / "data", zookeeper=ZOOKEEPER_PORT))
+    program = ["-cp", f"{lib}/*", "com.taobao.metamorphosis.server.MetamorphosisStartup", "-f", str(config)]
+    if plugin is not None:
+        settings = folder / f"{plugin.name}.properties"
+        settings.write_text(plugin.settings)
+        main = "com.taobao.metamorphosis.ServerStartup"
+        program = ["-cp", f"{plugin.classes}:{lib}/*", main, "-f", str(config), f"-F{plugin.name}={settings}"]
     size = FAST if broker_id == 0 else SMALL
     home = f"-Duser.home={folder}", f"-Dlog4j.configuration=file:{logging}"
-    command = [*size, *OPENED, *home, "-cp", f"{lib}/*", main, "-f", str(config)]
+    command = [*size, *OPENED, *home, *program]
     return JavaServer("Java broker", folder, port, command, lambda: _answers(port, b"version 1\r\n"))
 
 
