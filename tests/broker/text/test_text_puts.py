@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import threading
 from pathlib import Path
@@ -22,6 +23,7 @@ from metaq_broker.log.sync.group_commit import GroupCommit, OnDurable
 from metaq_broker.operate.config.configuration import parse
 from metaq_broker.serve.replies import ReplyQueue
 from metaq_broker.statistics import Statistics
+from metaq_broker.testing import Fault, FaultyFiles
 from metaq_broker.text.refusals import RefusalTexts
 from metaq_broker.text.session import TextServices, TextSession
 
@@ -60,12 +62,12 @@ def random_puts(random: Random, count: int) -> list[Put]:
 class Harness:
     """One broker's engine and one text session in front of it; partition 0 and 1 of topic ``t``."""
 
-    def __init__(self, folder: Path, segment_bytes: int) -> None:
+    def __init__(self, folder: Path, segment_bytes: int, files: Files | None = None) -> None:
         text = system_section(5, 2, maxSegmentSize=segment_bytes, maxMessageSize=1000, dataPath=folder) + "[topic=t]\n"
         clock = Clock()
         self.folder = folder
         config, self.commit = parse(text.encode()), GroupCommit()
-        self.stores = TopicStores.open(Files(), clock, config)
+        self.stores = TopicStores.open(files or Files(), clock, config)
         self.statistics = Statistics(clock.monotonic, lambda topic: True)
         self.engine = Engine(config, self.stores, self.commit, IdWorker(5), clock, self.statistics)
         nothing: Any = SimpleNamespace()
@@ -159,6 +161,34 @@ def test_when_the_disk_fails_every_put_hears_of_it(tmp_path: Path, monkeypatch: 
     ]
     said = "Put message to [broker 'meta://here:1'] [partition 't-0'] failed.Detail:no disk"
     assert {reply.text for reply in replies if isinstance(reply, Result)} == {said}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_on_a_full_disk_those_are_stored_that_are_acknowledged(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    puts = [each for each in random_puts(random, 1000) if len(each.body) >= 30]
+    files = FaultyFiles(tmp_path)
+
+    async def run() -> tuple[list[Reply], list[list[Frame]]]:
+        harness = Harness(tmp_path, 1 << 12, files)
+        files.fault = Fault(random.randrange(1, 20), errno.ENOSPC, 0.5, lasting=True, calls=frozenset({"pwrite"}))
+        try:
+            replies = await harness.send(b"".join(map(encode, puts)), random.choice([5000, 1 << 16, 1 << 22]))
+            return replies, [harness.frames(partition) for partition in (0, 1)]
+        finally:
+            files.fault = None
+            harness.close()
+
+    replies, stored = asyncio.run(run())
+    acknowledged: list[dict[int, tuple[int, bytes]]] = [{}, {}]
+    for each, reply in zip(puts, replies, strict=True):
+        assert isinstance(reply, Result)
+        assert reply.opaque == each.opaque
+        if reply.code == 200:
+            message_id, partition, offset = map(int, reply.text.split())
+            acknowledged[partition][offset] = message_id, each.body
+    assert [{frame.offset: (frame.message_id, frame.body) for frame in each} for each in stored] == acknowledged
+    assert any("No space left on device" in reply.text for reply in replies if isinstance(reply, Result))
 
 
 def test_a_partition_out_of_service_says_why_and_to_puts_where(tmp_path: Path) -> None:
