@@ -138,6 +138,16 @@ class ZooKeeperRoot:
         else:
             self.client.retry(self.client.set, self.root + path, text.encode())
 
+    def remove(self, path: str) -> None:
+        """Remove a node and everything below it in one step: nobody sees a part of it."""
+        found = [self.root + path]
+        for parent in found:
+            found += [f"{parent}/{name}" for name in self.client.retry(self.client.get_children, parent)]
+        request = self.client.transaction()
+        for node in reversed(found):
+            request.delete(node)
+        assert request.commit() == [True] * len(found)
+
     def dump(self, path: str = "") -> list[Node]:
         """All nodes at and below ``path``, in the order of a depth-first walk by name."""
         full = self.root + path
