@@ -14,12 +14,15 @@ have 100 bytes and go to four queues in turn.
 * **latency** from before a send to the delivery to a push consumer in the same process, 200 messages a second.
 * **memory**: resident, of the broker process alone: before anything was sent, and with connections that have sent one
   heartbeat each, as many of 10,000 as the limit of open files allows.
+* **bare**: one thread of sends, and the pull consumer, at our broker and at a Python process that answers from
+  constants (``bare_remoting``): what one client that waits costs without a broker.
 * **spark**: the same messages of our broker, by ``format("rocketmq")`` and by ``format("metaq")``.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import socket
 import statistics
@@ -32,6 +35,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from bare_peer import listening
+from bare_remoting import answer_clients
 from connections import SPARE_FILES, allow_files, connect, rss_mib
 from figures import Figure, Report, alternating, arguments, seconds
 from kafka_peer import scaled
@@ -114,10 +119,11 @@ class Bench:
     peer: str
     runs: int
     scale: float
+    has_aims: bool = True
 
-    def sends(self, durable: bool) -> None:
+    def sends(self, durable: bool, threads_of: Sequence[int] = THREADS) -> None:
         """Measure single messages, and the CPU for 64 threads of them."""
-        for threads in THREADS:
+        for threads in threads_of:
             count = self._count(SENDS[durable, threads])
             topic = self._topic(f"sends-{threads}")
             figures = self._alternating(partial(self._sent, topic, count, threads))
@@ -190,7 +196,7 @@ class Bench:
         return name
 
     def _count(self, count: int) -> int:
-        return max(10, int(count * self.scale))
+        return scaled_count(count, self.scale)
 
     def _alternating(self, measure: Callable[[Side], Measured]) -> tuple[list[Measured], list[Measured]]:
         pairs = [(measure(self.ours), measure(self.theirs)) for _ in range(self.runs)]
@@ -201,7 +207,13 @@ class Bench:
         self._add(name, "messages/s", ours, theirs, aim)
 
     def _add(self, name: str, unit: str, ours: float, theirs: float, aim: float | None, better: Any = "more") -> None:
-        self.report.add(Figure(f"rocketmq broker, {name}", unit, ours, theirs, self.peer, better, aim))
+        what = f"rocketmq broker, {name}" if self.has_aims else f"rocketmq broker, {name}, beside a {self.peer}"
+        aim = aim if self.has_aims else None
+        self.report.add(Figure(what, unit, ours, theirs, self.peer, better, aim))
+
+
+def scaled_count(count: int, scale: float) -> int:
+    return max(10, int(count * scale))
 
 
 def files_for(connections: int) -> int:
@@ -220,6 +232,16 @@ def connected(address: str, count: int) -> list[socket.socket]:
         return request(HEARTBEAT, body=json.dumps(beat).encode())
 
     return connect(Address.parse(address), count, heartbeat, bool)
+
+
+def beside_bare(report: Report, there: Release, ours: Side, runs: int, scale: float) -> None:
+    """Measure what one client that waits gets from a Python process that does nothing else."""
+    with listening(answer_clients, scaled_count(READ, scale), BYTES) as (host, port):
+        address = f"{host}:{port}"
+        nothing = Side(address, os.getpid(), Programs(there, address, deadline_s=300), lambda topic, queues: None)
+        bench = Bench(report, ours, nothing, "bare server", runs, scale, has_aims=False)
+        bench.sends(durable=False, threads_of=(1,))
+        bench.pulls()
 
 
 def spark_reads(report: Report, there: Release, runs: int, scale: float) -> None:
@@ -258,14 +280,17 @@ def measure(report: Report, there: Release, runs: int, scale: float, only: str |
         for kind, figures in kinds.items():
             if wanted(kind):
                 figures()
-    if wanted("sends"):
+    if wanted("sends") or wanted("bare"):
         with both(there, durable=False) as pair:
-            Bench(report, pair.ours, pair.theirs, f"RocketMQ {there.version}", runs, scale).sends(False)
+            if wanted("sends"):
+                Bench(report, pair.ours, pair.theirs, f"RocketMQ {there.version}", runs, scale).sends(False)
+            if wanted("bare"):
+                beside_bare(report, there, pair.ours, runs, scale)
     if wanted("spark"):
         spark_reads(report, there, runs, scale)
 
 
-KINDS: Final = ("memory", "sends", "batches", "pulls", "push", "latency", "spark")
+KINDS: Final = ("memory", "sends", "batches", "pulls", "push", "latency", "bare", "spark")
 
 
 def options(given: Sequence[str] | None = None) -> Any:
