@@ -54,6 +54,7 @@ def test_all_figures_of_the_broker(rocketmq_release: Release, tmp_path: Path) ->
         *(1.0, 1.0, None),  # sends after fsync, and their CPU
         *(1.0, 0.7, 0.7, 1.5, None),  # batches, pulls, push, latency
         *(0.5, 0.5, None),  # sends before fsync
+        *(None, None),  # sends and pulls beside a bare server
         0.8,  # through Spark
     ]
     assert all(figure["ours"] > 0 and figure["peer"] > 0 for figure in figures)
