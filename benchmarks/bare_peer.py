@@ -1,8 +1,8 @@
 """Peers of the broker: bare servers with the least possible work, and a network with a delay.
 
-``bare_peer`` and ``listening`` run a function as a server in a process of its own. It does not decode its input: it
-receives messages of a known size, sends replies of a known size, and copies bytes to and from a file with plain system
-calls. Connections within the machine are not paced, like the broker's.
+``bare_peer`` and ``listening`` run a function as a server in a process of its own. Those of this module do not decode
+their input: they receive messages of a known size, send replies of a known size, and copy bytes to and from a file with
+plain system calls. Connections within the machine are not paced, like the broker's.
 
 ``far`` delays what is sent to a broker, to show how many round trips an operation waits for. Bytes are passed on after
 the delay, in order: a request costs its sender the delay only if the sender waits for the answer before the next one.
@@ -129,7 +129,7 @@ def store_blocks(listener: socket.socket, folder: Path, block_bytes: int) -> Non
 
 @contextmanager
 def listening(serve: Callable[..., None], *arguments: object) -> Iterator[tuple[str, int]]:
-    """Run ``serve_slices`` or ``store_blocks`` in another process; yield the address to connect to."""
+    """Run ``serve``, which accepts its connections itself, in another process; yield the address to connect to."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         process = multiprocessing.get_context("fork").Process(target=serve, args=(listener, *arguments))
         process.start()

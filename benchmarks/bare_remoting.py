@@ -1,4 +1,4 @@
-"""A name server and broker of RocketMQ in one that does nothing: the ceiling of a broker in one Python process.
+"""A RocketMQ name server and broker in one process that only answers: the ceiling of a broker in Python.
 
 It reads each request of a client, and answers from constants: a route with one queue, a place for every send, the same
 records for every pull. It stores nothing, checks nothing and measures nothing.
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.formats.rocketmq.records import Record, encode_record
+from metaq.net.loopback import disable_pacing
 
 CHUNK_BYTES: Final = 1 << 16
 SENDS, PULL, MAX_OFFSET, MIN_OFFSET, ROUTE = (10, 310, 320), 11, 30, 31, 105
@@ -32,19 +33,22 @@ _FOUND: Final = (
     '{"code":%d,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"0","maxOffset":"%d"},'
 ) + _TAIL
 _PLACE: Final = '{"code":0,"extFields":{"offset":"%d"},' + _TAIL
-FOUND, NOT_FOUND = 0, 19
+FOUND: Final = 0
+NOT_FOUND: Final = 19
 
 
 class BareServer:
-    """Answers the requests of one port, whose queue seems to have ``messages`` messages of ``body_bytes`` bytes."""
+    """Answers the requests of one port. Its queue seems to have ``messages`` messages (rounded up to whole answers) of
+    ``body_bytes`` bytes.
+    """
 
     def __init__(self, port: int, messages: int, body_bytes: int) -> None:
-        self._messages, self._sent = messages, 0
+        self._messages, self._sent = -(-messages // PULLED) * PULLED, 0
         self._records = b"".join(_record(number, body_bytes) for number in range(PULLED))
         address = f"127.0.0.1:{port}"
-        queues = {"brokerName": "bare", "perm": 6, "readQueueNums": 1, "topicSynFlag": 0, "writeQueueNums": 1}
+        queue = {"brokerName": "bare", "perm": 6, "readQueueNums": 1, "topicSynFlag": 0, "writeQueueNums": 1}
         broker = {"brokerAddrs": {"0": address}, "brokerName": "bare", "cluster": "bare"}
-        route = {"brokerDatas": [broker], "filterServerTable": {}, "queueDatas": [queues]}
+        route = {"brokerDatas": [broker], "filterServerTable": {}, "queueDatas": [queue]}
         self._route = json.dumps(route).encode()
 
     def answer(self, header: dict[str, Any]) -> tuple[str, bytes]:
@@ -80,17 +84,25 @@ def answer_clients(listener: socket.socket, messages: int, body_bytes: int) -> N
             if number == listener.fileno():
                 client, _ = listener.accept()
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                disable_pacing(client)
                 clients[client.fileno()] = client, bytearray()
                 events.register(client.fileno(), select.EPOLLIN)
                 continue
             client, received = clients[number]
-            chunk = client.recv(CHUNK_BYTES)
-            if not chunk:
+            if not _serve(server, client, received):
                 events.unregister(number)
                 clients.pop(number)[0].close()
-                continue
-            received += chunk
-            _answer_all(server, client, received)
+
+
+def _serve(server: BareServer, client: socket.socket, received: bytearray) -> bool:
+    """Answer what has come; return whether the client is still there."""
+    try:
+        chunk = client.recv(CHUNK_BYTES)
+        received += chunk
+        _answer_all(server, client, received)
+    except OSError:
+        return False
+    return bool(chunk)
 
 
 def _answer_all(server: BareServer, client: socket.socket, received: bytearray) -> None:

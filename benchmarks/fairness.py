@@ -1,4 +1,4 @@
-"""How long an honest client waits beside greedy ones, of each protocol, with and without compiled loops.
+"""How long an honest client waits beside greedy ones, of each protocol, with and without compiled loops, and with TLS.
 
     python benchmarks/fairness.py [--scale 1] [--json FILE] [--seconds 3] [--only TEXT]
 
@@ -25,7 +25,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import trustme
 from figures import Figure, Report, arguments
 from greedy_clients import Greedy, HonestClient, greedy_clients, pin
 from stage import started
@@ -44,9 +43,10 @@ LEAD_S: Final = 1.0
 WARM_UP_S: Final = 3.0
 WINDOW: Final = 2000
 UNREAD: Final = 2000
+"""Requests of a connection that never reads."""
 BODY: Final = b"x" * 100
 STORED, SENT = b"result 200 ", b'"opaque":'
-PLAINLY: Final = "import sys; sys.modules['numba'] = None; from metaq_broker.cli import main; sys.exit(main())"
+WITHOUT_NUMBA: Final = "import sys; sys.modules['numba'] = None; from metaq_broker.cli import main; sys.exit(main())"
 
 
 class Mode(NamedTuple):
@@ -56,7 +56,7 @@ class Mode(NamedTuple):
     tls: bool = False
 
 
-MODES: Final = {"compiled": Mode(), "not compiled": Mode(("-c", PLAINLY)), "TLS": Mode(tls=True)}
+MODES: Final = {"compiled": Mode(), "not compiled": Mode(("-c", WITHOUT_NUMBA)), "TLS": Mode(tls=True)}
 
 
 def put(topic: str, crc: int | None = checksum(BODY)) -> bytes:
@@ -153,25 +153,26 @@ def patterns() -> Iterator[Pattern]:
     yield Pattern("100 connections that put and never read", "RocketMQ", put("busy"), 100, 0, reads=False)
 
 
-def settings(folder: Path, tls: bool) -> Iterator[str]:
-    """Yield the lines of a broker's configuration; with TLS, it has a certificate of its own."""
-    yield f"[system]\nbrokerId=0\nhostName=127.0.0.1\nnumPartitions=1\nserverPort=0\ndataPath={folder / 'data'}\n"
-    yield "unflushThreshold=0\nunflushInterval=10000\nmaxSegmentSize=1024*1024*1024\nmaxTransferSize=1024*1024\n"
+def settings(folder: Path, rocketmq_port: int, tls: bool) -> str:
+    """Return a broker's configuration; with TLS, it has a certificate of its own."""
+    system = f"brokerId=0\nhostName=127.0.0.1\nnumPartitions=1\nserverPort=0\ndataPath={folder / 'data'}\n"
+    system += "unflushThreshold=0\nunflushInterval=10000\nmaxSegmentSize=1024*1024*1024\nmaxTransferSize=1024*1024\n"
     if tls:
+        import trustme  # of the extra [dev]
+
         certificate = folder / "server.pem"
-        made = trustme.CA().issue_cert("127.0.0.1")
-        made.private_key_and_cert_chain_pem.write_to_path(str(certificate))
-        yield f"tlsCertFile={certificate}\n"
-    yield "[topic=*]\n[rocketmq]\nenabled=true\nbrokerIP1=127.0.0.1\n"
+        trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
+        system += f"tlsCertFile={certificate}\n"
+    return f"[system]\n{system}[topic=*]\n[rocketmq]\nenabled=true\nbrokerIP1=127.0.0.1\nport={rocketmq_port}\n"
 
 
 @contextmanager
 def ready_broker(mode: Mode, cores: Sequence[int]) -> Iterator[Stage]:
-    """Run a broker on a core of its own, with messages of both protocols; compiled loops are loaded."""
+    """Run a broker on a core of its own, which has messages of both protocols, and has loaded what it compiles."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="metaq-fairness-") as name:
         ini = Path(name) / "server.ini"
-        ini.write_text("".join(settings(Path(name), mode.tls)) + f"port={port}\n")
+        ini.write_text(settings(Path(name), port, mode.tls))
         with started("start", "-f", str(ini), "--log-level", "error", program=mode.program) as broker:
             stage = Stage(broker.address.port, port, mode.tls, cores[-1])
             pin(broker.pid, cores[0])

@@ -15,7 +15,7 @@ have 100 bytes and go to four queues in turn.
 * **memory**: resident, of the broker process alone: before anything was sent, and with connections that have sent one
   heartbeat each, as many of 10,000 as the limit of open files allows.
 * **bare**: one thread of sends, and the pull consumer, at our broker and at a Python process that answers from
-  constants (``bare_remoting``): what one client that waits costs without a broker.
+  constants (``bare_remoting``): the most that one client that waits gets from a server in Python.
 * **spark**: the same messages of our broker, by ``format("rocketmq")`` and by ``format("metaq")``.
 """
 
@@ -113,6 +113,8 @@ def both(there: Release, durable: bool) -> Iterator[Pair]:
 
 @dataclass(frozen=True)
 class Bench:
+    """The figures of our broker beside ``peer``. Without ``has_aims``, the peer is a ceiling, and in their names."""
+
     report: Report
     ours: Side
     theirs: Side
@@ -235,11 +237,12 @@ def connected(address: str, count: int) -> list[socket.socket]:
 
 
 def beside_bare(report: Report, there: Release, ours: Side, runs: int, scale: float) -> None:
-    """Measure what one client that waits gets from a Python process that does nothing else."""
+    """Measure the most that one client that waits gets from a server in Python."""
     with listening(answer_clients, scaled_count(READ, scale), BYTES) as (host, port):
         address = f"{host}:{port}"
-        nothing = Side(address, os.getpid(), Programs(there, address, deadline_s=300), lambda topic, queues: None)
-        bench = Bench(report, ours, nothing, "bare server", runs, scale, has_aims=False)
+        programs = Programs(there, address, deadline_s=300)
+        bare = Side(address, os.getpid(), programs, lambda topic, queues: None)  # nobody asks for its CPU
+        bench = Bench(report, ours, bare, "bare server", runs, scale, has_aims=False)
         bench.sends(durable=False, threads_of=(1,))
         bench.pulls()
 

@@ -233,7 +233,7 @@ BESIDE: Final[tuple[Program, ...]] = (
     Program(
         "fairness",
         "fairness.py",
-        "how long an honest client of each protocol waits beside greedy ones, with compiled loops and without",
+        "how long an honest client of each protocol waits beside greedy ones, with compiled loops, without, with TLS",
     ),
     Program(
         "many-partitions",

@@ -24,7 +24,7 @@ from metaq.errors import MetaqError
 class LogFailed(MetaqError):
     """Appends to ``partition`` are refused; ``reason`` is the failure that made it read-only.
 
-    ``stored``: how many messages of the call were appended before that, where a segment ended between them.
+    ``stored``: how many messages of the failed call are in the log, because a segment ended after them; usually 0.
     """
 
     stored = 0
