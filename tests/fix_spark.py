@@ -191,7 +191,7 @@ def named(variable: str) -> str:
     """The value of an environment variable; the test is skipped if it has none."""
     value = os.environ.get(variable)
     if not value:
-        pytest.skip(f"{variable} is not set (make test-java; docs/testing.md, Java MetaQ)")
+        pytest.skip(f"{variable} is not set (docs/testing.md, Java MetaQ)")
     return value
 
 

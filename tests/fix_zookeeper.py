@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from fix_broker import DEADLINE_S, RunningBroker, StartBroker, broker_command, write_ini
+from fix_broker import DEADLINE_S, RunningBroker, StartBroker, broker_command, wait_until, write_ini
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
@@ -140,13 +140,20 @@ class ZooKeeperRoot:
 
     def remove(self, path: str) -> None:
         """Remove a node and everything below it in one step: nobody sees a part of it."""
-        found = [self.root + path]
-        for parent in found:
-            found += [f"{parent}/{name}" for name in self.client.retry(self.client.get_children, parent)]
+        wait_until(lambda: self._is_removed(self.root + path), f"{path} is removed")
+
+    def _is_removed(self, path: str) -> bool:
+        """Try to remove it; it fails if a node below it comes or goes meanwhile."""
+        found = [path]
+        try:
+            for parent in found:
+                found += [f"{parent}/{name}" for name in self.client.retry(self.client.get_children, parent)]
+        except NoNodeError:
+            return self.client.retry(self.client.exists, path) is None
         request = self.client.transaction()
         for node in reversed(found):
             request.delete(node)
-        assert request.commit() == [True] * len(found)
+        return self.client.retry(request.commit) == [True] * len(found)
 
     def dump(self, path: str = "") -> list[Node]:
         """All nodes at and below ``path``, in the order of a depth-first walk by name."""

@@ -110,7 +110,7 @@ def metaq_server(
 ) -> JavaServer:
     """Return a broker with its files in ``folder``, its messages in ``folder/data``, and its ZooKeeper on this machine.
 
-    A broker with a ``plugin`` does not register.
+    A broker with a ``plugin`` does not register: a slave would delete the nodes of its master.
     """
     config, logging = folder / "server.ini", folder / "log4j.properties"
     logging.write_text(LOGGING)

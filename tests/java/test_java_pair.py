@@ -74,11 +74,16 @@ def our_member(folder: Path, port: int, role: str, start_broker: StartBroker) ->
     return Member(start, lambda: running.pop().stop(), port, folder / "data")
 
 
+def slave_at(port: int) -> str:
+    """Return the settings of a master; a slow disk is no failure of its slave."""
+    return f"slave=127.0.0.1:{port}\nsendToSlaveTimeoutInMills=60000\n"
+
+
 @pytest.fixture
 def our_master(start_broker: StartBroker, tmp_path: Path) -> Iterator[tuple[Member, Member]]:
     """This broker and its Java slave, neither of which runs."""
     ports = free_port(), free_port()
-    ours = our_member(tmp_path / "ours", ports[0], f"[samsa]\nslave=127.0.0.1:{ports[1]}\n", start_broker)
+    ours = our_member(tmp_path / "ours", ports[0], f"[samsa]\n{slave_at(ports[1])}", start_broker)
     for java in java_member(tmp_path / "java", ports[1], "gregor", ""):
         yield ours, java
 
@@ -88,7 +93,7 @@ def our_slave(start_broker: StartBroker, tmp_path: Path) -> Iterator[tuple[Membe
     """A Java master and this broker, neither of which runs."""
     ports = free_port(), free_port()
     ours = our_member(tmp_path / "ours", ports[1], f"[gregor]\nmaster=127.0.0.1:{ports[0]}\n", start_broker)
-    for java in java_member(tmp_path / "java", ports[0], "samsa", f"slave=127.0.0.1:{ports[1]}\n"):
+    for java in java_member(tmp_path / "java", ports[0], "samsa", slave_at(ports[1])):
         yield java, ours
 
 

@@ -33,7 +33,6 @@ from metaq.formats.frames import encode_frame
 from metaq.formats.message_id import IdWorker
 
 TOPIC = "t"
-
 MESSAGE_BYTES_MAX = 1000
 TEXTS = RefusalTexts(5, "here", 8123)
 
