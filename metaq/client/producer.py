@@ -308,24 +308,41 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         return sent
 
     def _store(self, topic: str, blocks: Iterable[Block]) -> MetaqError | None:
-        """Store blocks, settle each, and return why not all are acknowledged."""
-        failure: MetaqError | None = None
-        writers: list[BlockWriter] = []
+        """Store blocks, settle each, and return why not all are acknowledged.
+
+        A broker that refuses a block or cannot be reached does not affect the blocks of the others.
+        """
+        failures: list[MetaqError | None] = []
         try:
-            with ExitStack() as stack:
-                for address, some in self._by_address(topic, blocks).items():
+            by_address, homeless = self._by_address(topic, blocks)
+        except MetaqError as error:
+            return self._failed(topic, blocks, error)
+        for partition, some in homeless.items():
+            text = f"no broker accepts partition {partition} at the moment"
+            failures.append(self._failed(topic, some, SendFailed(topic, text, True, (None,))))
+        writers: list[BlockWriter] = []
+        with ExitStack() as stack:
+            for address, some in by_address.items():
+                try:
                     session, policy = self._connected(stack, address)
                     writers.append(BlockWriter(session, topic, some, policy))
+                except MetaqError as error:
+                    failures.append(self._failed(topic, some, error))
+                else:
                     writers[-1].write()
-                for writer in writers:
-                    writer.flush()
-        except MetaqError as error:
+            for writer in writers:
+                writer.flush()
+        failures += [writer.settle() for writer in writers]
+        failure = next((one for one in failures if one is not None), None)
+        if failure is not None:
             self._routes.pop(topic, None)  # the partition may have another master by now
-            failure = error
-        for writer in writers:
-            writer.settle(failure)
-        for block in blocks if failure is not None else ():
-            settle_block(block, None, failure)  # blocks that no writer got
+        return failure
+
+    def _failed(self, topic: str, blocks: Iterable[Block], failure: MetaqError) -> MetaqError:
+        """Settle blocks that were not sent; return why."""
+        self._routes.pop(topic, None)
+        for block in blocks:
+            settle_block(block, None, failure)
         return failure
 
     def _connected(self, stack: ExitStack, address: Address) -> tuple[Session, RetryPolicy]:
@@ -335,14 +352,20 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         policy = pair_policy(self._retries, self._pool.timeouts)
         return persist(lambda: stack.enter_context(self._pool.lease(address)), policy, self._pool.clock), policy
 
-    def _by_address(self, topic: str, blocks: Iterable[Block]) -> dict[Address, list[Block]]:
-        addresses, found = self._renewed_route(topic).addresses, dict[Address, list[Block]]()
+    def _by_address(
+        self, topic: str, blocks: Iterable[Block]
+    ) -> tuple[dict[Address, list[Block]], dict[Partition, list[Block]]]:
+        """Return the blocks of each broker, and those of each partition that has no broker."""
+        addresses = self._renewed_route(topic).addresses
+        found: dict[Address, list[Block]] = {}
+        homeless: dict[Partition, list[Block]] = {}
         for block in blocks:
             partition = partition_of(block)
-            if partition not in addresses:
-                raise SendFailed(topic, f"no broker accepts partition {partition} at the moment", True, (None,))
-            found.setdefault(addresses[partition], []).append(block)
-        return found
+            if partition in addresses:
+                found.setdefault(addresses[partition], []).append(block)
+            else:
+                homeless.setdefault(partition, []).append(block)
+        return found, homeless
 
 
 def _require_partition(topic: str, partition: Partition, addresses: Mapping[Partition, Address]) -> None:

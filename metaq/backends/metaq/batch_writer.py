@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final, TypeVar
 
 from metaq.backends.metaq.puts import Receipt, block_commands, parse_receipt, takes_blocks
@@ -25,9 +24,8 @@ from metaq.backends.metaq.session import OUTSTANDING_MAX, Session
 from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, ExtensionMissing, MetaqError
 from metaq.model import Buffer, TransactionId
 from metaq.net.retry import DEFAULT_POLICY, Attempts, RetryPolicy
-from metaq.protocols.text.commands import Put, PutBatch, Result
+from metaq.protocols.text.commands import Put, PutBatch
 from metaq.protocols.text.extensions import EXT_PUT_BATCH
-from metaq.statuses import OK
 
 PENDING_BYTES_MAX: Final = 16 << 20
 PENDING_BLOCKS_MAX: Final = 16
@@ -41,11 +39,13 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class _Unit:
-    """A command in flight. ``opaque`` is ``None`` while it has to be sent (again)."""
+    """A command of the block numbered ``block``. ``opaque`` is ``None`` while it has to be sent (again)."""
 
     command: Put | PutBatch
-    opens_block: bool
+    block: int
     opaque: int | None = None
+    answer: Receipt | MetaqError | None = None
+    """Its answer, or why there is none; ``None`` while it is in flight."""
 
     @property
     def byte_count(self) -> int:
@@ -80,7 +80,7 @@ class BatchWriter:
         self._attempts = Attempts(policy if transaction is None else _NO_RETRIES, session.clock)
         self._pending: deque[_Unit] = deque()
         self._pending_bytes = 0
-        self._receipts: list[Receipt] = []
+        self._outcomes: list[Receipt | MetaqError | None] = []
         self._failure: MetaqError | None = None
 
     @property
@@ -89,9 +89,9 @@ class BatchWriter:
         return self._pending_bytes
 
     @property
-    def acknowledged(self) -> Sequence[Receipt]:
-        """Receipts that ``flush`` has not returned yet: after a failure, the blocks that are certainly stored."""
-        return self._receipts
+    def outcomes(self) -> Sequence[Receipt | MetaqError | None]:
+        """After a failure: for each block since the last ``flush``, its receipt or own error; ``None``: not sent."""
+        return self._outcomes
 
     def takes_blocks(self) -> bool:
         """Return whether the broker stores blocks as such. Raises as ``write``."""
@@ -103,24 +103,31 @@ class BatchWriter:
         ``topic``: a topic other than the writer's, at the same broker; all topics share the connection and the limits.
 
         Raises:
-            BrokerError: A block (this or an older one) was refused. Blocks sent after it may be stored.
+            BrokerError: A block (this or an older one) was refused. Blocks sent after it may be stored: ``outcomes``.
             ConnectionFailed, DeadlineExceeded: Retrying did not help.
             ProtocolError: The answer is not MetaQ's protocol.
             ValueError: The block or the topic is not valid; nothing was sent, and the writer stays usable.
 
         After any but the last, every further call raises the same error.
         """
-        commands: Sequence[Put | PutBatch] = self._commands(topic or self._topic, partition_index, block, count)
-        for position, command in enumerate(commands):
-            unit = _Unit(command, opens_block=position == 0)
-            self._wait_for_capacity(unit)
-            self._pending.append(unit)
-            self._pending_bytes += unit.byte_count
-            try:
-                self._until_done(self._send_unsent)
-            except ValueError:
-                self._forget(self._pending.pop())
-                raise
+        block_number = len(self._outcomes)
+        self._outcomes.append(None)
+        try:
+            for command in self._commands(topic or self._topic, partition_index, block, count):
+                self._write(_Unit(command, block_number))
+        except ValueError:
+            del self._outcomes[block_number:]
+            raise
+
+    def _write(self, unit: _Unit) -> None:
+        self._wait_for_capacity(unit)
+        self._pending.append(unit)
+        self._pending_bytes += unit.byte_count
+        try:
+            self._until_done(self._send_unsent)
+        except ValueError:
+            self._forget(self._pending.pop())
+            raise
 
     def flush(self) -> list[Receipt]:
         """Wait until everything is acknowledged; return one receipt per block (its first message), in order of
@@ -130,8 +137,8 @@ class BatchWriter:
         """
         while self._pending:
             self._until_done(self._collect_oldest)
-        receipts, self._receipts = self._receipts, []
-        return receipts
+        outcomes, self._outcomes = self._outcomes, []
+        return [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
 
     def _commands(self, topic: str, partition_index: int, block: Buffer, count: int) -> list[Put] | list[PutBatch]:
         return self._until_done(
@@ -158,23 +165,37 @@ class BatchWriter:
     def _collect_oldest(self) -> None:
         self._send_unsent()  # after a lost connection
         unit = self._pending[0]
-        assert unit.opaque is not None
-        reply = self._session.wait(unit.opaque)
-        receipt = parse_receipt(self._session, self._session.text_of(reply, unit.command))
+        receipt = self._wait_for(unit)
         self._forget(self._pending.popleft())
-        if unit.opens_block:
-            self._receipts.append(receipt)
+        self._note(unit, receipt)
         self._attempts.progressed()
 
-    def _would_change_the_order(self) -> bool:
-        """Return whether a block after the refused one is stored, so that a repetition would come after it."""
-        with suppress(ConnectionFailed, DeadlineExceeded):  # it is unknown, as after every lost connection
-            for unit in islice(self._pending, 1, None):
-                if unit.opaque is not None:
-                    reply, unit.opaque = self._session.wait(unit.opaque), None
-                    if isinstance(reply, Result) and reply.code == OK:
-                        return True
-        return False
+    def _wait_for(self, unit: _Unit) -> Receipt:
+        assert unit.opaque is not None
+        try:
+            reply = self._session.wait(unit.opaque)
+            unit.answer = receipt = parse_receipt(self._session, self._session.text_of(reply, unit.command))
+        except MetaqError as error:
+            unit.answer = error
+            raise
+        return receipt
+
+    def _note(self, unit: _Unit, outcome: Receipt | MetaqError | None) -> None:
+        """Note what became of a block: the receipt of its first message, unless one of its commands failed."""
+        if isinstance(outcome, MetaqError) or self._outcomes[unit.block] is None:
+            self._outcomes[unit.block] = outcome
+
+    def _is_stored_behind(self) -> bool:
+        """Wait for the answers to all blocks in flight after one was refused. Return whether one of them is stored: a
+        repetition of the refused one would come after it.
+        """
+        if self._transaction is not None:
+            return False  # nothing is sent again, and nothing is stored yet
+        for unit in self._pending:
+            if unit.opaque is not None and unit.answer is None:
+                with suppress(MetaqError):  # after a lost connection it is unknown
+                    self._wait_for(unit)
+        return any(isinstance(unit.answer, Receipt) for unit in self._pending)
 
     def _until_done(self, step: Callable[[], _T]) -> _T:
         """Run ``step``, reconnecting as often as the policy allows."""
@@ -185,14 +206,18 @@ class BatchWriter:
                 try:
                     return step()
                 except (ConnectionFailed, DeadlineExceeded, BrokerError) as error:
-                    if isinstance(error, BrokerError) and (not error.away or self._would_change_the_order()):
+                    if isinstance(error, BrokerError) and (self._is_stored_behind() or not error.away):
                         raise
                     self._attempts.recover(self._session, error)
                 for unit in self._pending:
-                    unit.opaque = None
+                    unit.opaque = unit.answer = None
         except MetaqError as error:
-            self._failure = error
-            for unit in self._pending:
-                if unit.opaque is not None:
-                    self._session.abandon(unit.opaque)
+            self._give_up(error)
             raise
+
+    def _give_up(self, failure: MetaqError) -> None:
+        self._failure = failure
+        for unit in self._pending:
+            if unit.opaque is not None:
+                self._session.abandon(unit.opaque)
+                self._note(unit, unit.answer or failure)

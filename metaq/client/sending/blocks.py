@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, islice, repeat
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import accumulate, repeat
 from typing import Final, cast
 
 from metaq.backends.metaq.batch_writer import BatchWriter
@@ -21,6 +22,8 @@ BLOCK_BYTES_MAX: Final = 256 << 10
 """Limit on bytes of one request; a longer message is sent alone."""
 BLOCK_MESSAGES_MAX: Final = 1000
 """Limit on messages of one request."""
+
+_UNSENT: Final = "not sent, because an earlier block of the partition was not stored: "
 
 Block = MessageBatch[bytes, Sent]
 """Frames of one partition; the batch's ``queue`` is that partition."""
@@ -57,61 +60,108 @@ def _consecutive(first_id: int, count: int) -> Sequence[int]:
 class BlockWriter:
     """Sends the blocks of one topic to one broker, over a connection reserved for them until they are settled.
 
-    ``policy``: how often in a row the session is reconnected.
+    A block that is refused does not affect the other partitions. Blocks of its own partition that are in flight behind
+    it may be stored; no later ones are sent. ``policy``: how often in a row the session is reconnected.
+
+    Raises:
+        MetaqError: The broker could not be asked whether it takes blocks.
     """
 
     def __init__(
         self, session: Session, topic: str, blocks: Sequence[Block], policy: RetryPolicy = DEFAULT_POLICY
     ) -> None:
-        self._topic, self._blocks = topic, blocks
+        self._session, self._topic, self._blocks, self._policy = session, topic, blocks, policy
         self._writer = BatchWriter(session, topic, policy=policy)
         # Brokers without block puts store message by message and return the offset of the first one only.
         self._takes_blocks = self._writer.takes_blocks()
-        self._receipts: Sequence[Receipt] = ()
+        self._written: list[Block] = []
+        """The block of each ``write`` of the writer."""
+        self._receipts: defaultdict[Block, list[Receipt]] = defaultdict(list)
+        self._refused: dict[Block, MetaqError] = {}
+        """Blocks that were sent and not acknowledged, each with its own error."""
+        self._ended: dict[Hashable, MetaqError] = {}
+        """Partitions that get no more blocks."""
+        self._failure: MetaqError | None = None
+        """Why the broker was given up."""
 
     def write(self) -> None:
-        """Send all blocks; the last ones may still be in flight on return. Raises as ``BatchWriter``."""
+        """Send all blocks; the last ones may still be in flight on return. ``settle`` returns what fails."""
         for block in self._blocks:
-            partition = partition_of(block)
-            if self._takes_blocks:
-                self._writer.write(partition.index, b"".join(block.messages), len(block.messages))
-            else:
-                for frame in block.messages:
-                    self._writer.write(partition.index, frame, 1)
+            for frames, count in self._requests(block):
+                while not (self._failure or block.queue in self._ended or self._write(block, frames, count)):
+                    pass  # a block of another partition was refused
+
+    def _requests(self, block: Block) -> Iterable[tuple[bytes, int]]:
+        if self._takes_blocks:
+            return [(b"".join(block.messages), len(block.messages))]
+        return ((frame, 1) for frame in block.messages)
+
+    def _write(self, block: Block, frames: bytes, count: int) -> bool:
+        index = partition_of(block).index
+        self._written.append(block)
+        return self._carry_out(lambda: self._writer.write(index, frames, count))
 
     def flush(self) -> None:
-        """Wait for all acknowledgements. Raises as ``BatchWriter``."""
-        self._receipts = self._writer.flush()
+        """Wait for all acknowledgements. ``settle`` returns what fails."""
+        receipts: list[Receipt] = []
+        if self._failure is None and self._carry_out(lambda: receipts.extend(self._writer.flush())):
+            self._note(receipts)
 
-    def settle(self, failure: MetaqError | None) -> None:
-        """Settle the blocks; ``failure`` is the reason why some are not acknowledged."""
-        receipts = iter(self._receipts or self._writer.acknowledged)
+    def _carry_out(self, step: Callable[[], object]) -> bool:
+        """Return whether a step of the writer succeeded; after a refusal, a new writer serves the other partitions."""
+        try:
+            step()
+        except MetaqError as error:
+            self._note(self._writer.outcomes)
+            if error.away or error not in self._refused.values():
+                self._failure = error
+            self._writer = BatchWriter(self._session, self._topic, policy=self._policy)
+            return False
+        return True
+
+    def _note(self, outcomes: Iterable[Receipt | MetaqError | None]) -> None:
+        for block, outcome in zip(self._written, outcomes, strict=True):
+            if isinstance(outcome, Receipt):
+                self._receipts[block].append(outcome)
+            elif outcome is not None:
+                self._refused[block] = outcome
+                self._ended.setdefault(block.queue, outcome)
+        self._written.clear()
+
+    def settle(self) -> MetaqError | None:
+        """Settle the blocks, each with its own positions or error; return the first error."""
+        first: MetaqError | None = None
         for block in self._blocks:
-            outcomes = self._of_whole(block, receipts) if self._takes_blocks else self._of_each(block, receipts)
-            settle_block(block, outcomes, failure)
+            receipts = self._receipts[block]
+            own = self._refused.get(block)
+            failure = own or self._ended.get(block.queue) or self._failure
+            if len(receipts) < (1 if self._takes_blocks else len(block.messages)):
+                first = first or failure
+            is_unsent = own is None and block.queue in self._ended
+            settle_block(block, self._positions(block, receipts), failure, _UNSENT if is_unsent else "")
+        return first
 
-    def _of_whole(self, block: Block, receipts: Iterator[Receipt]) -> Outcomes[Sent] | None:
-        receipt = next(receipts, None)
-        if receipt is None:
+    def _positions(self, block: Block, receipts: Sequence[Receipt]) -> Outcomes[Sent] | None:
+        """Return where the messages of a block are; ``None`` if none is acknowledged."""
+        if not receipts:
             return None
-        return BlockOutcomes(self._topic, partition_of(block), receipt, list(map(len, block.messages)))
-
-    def _of_each(self, block: Block, receipts: Iterator[Receipt]) -> Outcomes[Sent]:
-        count, partition = len(block.messages), partition_of(block)
-        sent: list[Sent | None] = [
-            sent_at(self._topic, partition, receipt.offset, receipt.message_id) for receipt in islice(receipts, count)
-        ]
-        return sent + [None] * (count - len(sent))
+        partition = partition_of(block)
+        if self._takes_blocks:
+            return BlockOutcomes(self._topic, partition, receipts[0], list(map(len, block.messages)))
+        sent: list[Sent | None] = [sent_at(self._topic, partition, one.offset, one.message_id) for one in receipts]
+        return sent + [None] * (len(block.messages) - len(sent))
 
 
-def settle_block(block: Block, outcomes: Outcomes[Sent] | None, failure: MetaqError | None) -> None:
+def settle_block(
+    block: Block, outcomes: Outcomes[Sent] | None, failure: MetaqError | None, relation: str = ""
+) -> None:
     """Settle a block. Without ``outcomes``, none of its messages is acknowledged, because of ``failure``.
 
-    The exception of a message's future does not mention the other messages.
+    The exception of a message's future does not mention the other messages. ``relation`` precedes the reason.
     """
     error = None
     if failure is not None:
-        error = SendFailed(block.topic, reason_of(failure), failure.retryable, (None,))
+        error = SendFailed(block.topic, relation + reason_of(failure), failure.retryable, (None,))
         error.__cause__ = failure
     block.settle([None] * len(block.messages) if outcomes is None else outcomes, error)
 

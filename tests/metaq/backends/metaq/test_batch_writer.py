@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaq.backends.metaq.batch_writer import BatchWriter
-from metaq.backends.metaq.puts import encode_block
+from metaq.backends.metaq.puts import Receipt, encode_block
 from metaq.backends.metaq.session import Session
-from metaq.errors import BrokerError, ConnectionFailed, ExtensionMissing, ProtocolError
+from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, ExtensionMissing, ProtocolError
 from metaq.formats.frames import walk
 from metaq.model import LocalTransactionId, Message
 from metaq.net.retry import RetryPolicy
@@ -197,6 +197,35 @@ def test_a_refusal_is_raised_at_once_and_ever_after(extensions: frozenset[str]) 
     assert session.clock.slept_s == []  # type: ignore[attr-defined]
 
 
+def test_each_block_in_flight_has_its_own_outcome_after_a_refusal() -> None:
+    session = memory_session(MemoryBroker({"t": 1}, extensions=MPUT))
+    writer = BatchWriter(session, "t")
+    for index in (0, 3, 0, 4):
+        writer.write(index, *block("a"))
+    with pytest.raises(BrokerError, match="wrong partition 3") as refused:
+        writer.flush()
+    first, second, third, last = writer.outcomes
+    assert [one.offset for one in (first, third) if isinstance(one, Receipt)] == [0, 21]
+    assert second is refused.value
+    assert "wrong partition 4" in str(last)
+    assert session.quiet
+
+
+def test_a_block_whose_answer_is_lost_behind_a_refusal_is_not_said_to_be_refused() -> None:
+    broker = MemoryBroker({"t": 1}, extensions=MPUT)
+    writer = BatchWriter(memory_session(broker), "t")
+    for index in (3, 0):
+        writer.write(index, *block("a"))
+
+    def lose_the_last_reply(replies: list[bytes]) -> None:
+        del replies[1:]
+
+    broker.shuffle = lose_the_last_reply
+    with pytest.raises(BrokerError, match="wrong partition 3"):
+        writer.flush()
+    assert isinstance(writer.outcomes[1], DeadlineExceeded)
+
+
 class FullDisk(MemoryBroker):
     """Refuses so many puts."""
 
@@ -230,6 +259,7 @@ def test_what_was_stored_behind_a_full_disk_is_not_overtaken() -> None:
     with pytest.raises(BrokerError, match="disk is full"):
         writer.flush()
     assert stored(broker) == ["c"]
+    assert isinstance(writer.outcomes[2], Receipt)
 
 
 def test_a_disk_that_stays_full_is_refused_in_the_end() -> None:

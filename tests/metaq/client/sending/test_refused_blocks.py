@@ -1,0 +1,123 @@
+"""A block that is refused, or whose broker is away, fails alone: the others of a call have their own outcomes."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+from fix_client import MemoryCluster, memory_session
+from waiting import in_loop
+
+from metaq.client.async_producer import AsyncProducer
+from metaq.client.producer import Producer
+from metaq.client.records import Sent
+from metaq.client.sending.blocks import Block, BlockWriter
+from metaq.discovery.fixed import FixedDirectory
+from metaq.errors import BrokerError, ConnectionFailed, SendFailed
+from metaq.formats.frames import encode_message, walk
+from metaq.model import Partition
+from metaq.protocols.text.commands import Command, Put, PutBatch, Reply, Result
+from metaq.testing.memory import MemoryBroker
+
+KINDS = [frozenset[str](), frozenset({"mput"})]
+IDS = ["Java", "ours"]
+CLOSED, OPEN, ELSEWHERE = Partition(0, 0), Partition(0, 1), Partition(1, 0)
+MANY = 40
+"""Partitions: more than the blocks in flight."""
+
+
+class PartlyClosed(MemoryBroker):
+    """Refuses puts to partition 0."""
+
+    def answer(self, command: Command) -> Reply | None:
+        if isinstance(command, Put | PutBatch) and command.partition == 0:
+            self._note(command)
+            return Result(403, f"partition[{self.broker_id}-0] has been closed!", command.opaque)
+        return super().answer(command)
+
+
+def cluster_of(extensions: frozenset[str], partitions: int = 2) -> MemoryCluster:
+    return MemoryCluster(
+        PartlyClosed({"t": partitions}, broker_id=0, extensions=extensions),
+        MemoryBroker({"t": 1}, broker_id=1, extensions=extensions),
+    )
+
+
+def producer_of(cluster: MemoryCluster) -> Producer:
+    """A producer that takes all submitted messages before it sends."""
+    return Producer(FixedDirectory(cluster.addresses, cluster.pool), cluster.pool, linger_s=60.0)
+
+
+def stored(cluster: MemoryCluster, where: Partition) -> list[bytes]:
+    return [frame.body for frame in walk(cluster.brokers[where.broker_id].partition("t", where.index).content())]
+
+
+@pytest.mark.parametrize("extensions", KINDS, ids=IDS)
+def test_a_closed_partition_fails_its_own_futures_only(extensions: frozenset[str]) -> None:
+    cluster = cluster_of(extensions)
+    with producer_of(cluster) as producer:
+        futures = [producer.submit("t", f"{where}", partition=where) for where in (CLOSED, OPEN, ELSEWHERE)]
+        assert producer.flush(60)
+        assert_settled(*futures)
+    assert [stored(cluster, where) for where in (CLOSED, OPEN, ELSEWHERE)] == [[], [b"0-1"], [b"1-0"]]
+
+
+def assert_settled(closed: Future[Sent], *others: Future[Sent]) -> None:
+    with pytest.raises(SendFailed, match=r"403: partition\[0-0\] has been closed!"):
+        closed.result(60)
+    assert [future.result(60).partition for future in others] == [OPEN, ELSEWHERE]
+
+
+@in_loop
+async def test_a_closed_partition_fails_its_own_futures_only_in_a_loop() -> None:
+    cluster = cluster_of(KINDS[1])
+    async with AsyncProducer(producer_of(cluster), wait_for_window=True) as producer:
+        closed, *others = [await producer.submit("t", "x", partition=at) for at in (CLOSED, OPEN, ELSEWHERE)]
+        await producer.flush(60)
+        with pytest.raises(SendFailed, match=r"403: partition\[0-0\] has been closed!"):
+            await closed
+        assert [(await future).partition for future in others] == [OPEN, ELSEWHERE]
+
+
+@pytest.mark.parametrize("extensions", KINDS, ids=IDS)
+def test_what_is_acknowledged_beside_a_closed_partition_is_in_sent(extensions: frozenset[str]) -> None:
+    cluster = cluster_of(extensions, MANY)
+    producer = Producer(FixedDirectory(cluster.addresses, cluster.pool), cluster.pool)  # takes them in rotation
+    with pytest.raises(SendFailed, match="403") as failed:
+        producer.send_many("t", [b"%d" % number for number in range(2 * (MANY + 1))])
+    missing = [at for at, one in enumerate(failed.value.sent) if one is None]
+    assert missing == [0, MANY + 1]
+    assert isinstance(failed.value.__cause__, BrokerError)
+    assert all(len(stored(cluster, Partition(0, index))) == 2 for index in range(1, MANY))
+    assert cluster.pool.opened == 2, "the connections can be used again"
+
+
+def test_a_broker_that_is_away_fails_its_own_messages_only() -> None:
+    cluster = MemoryCluster(MemoryBroker({"t": 1}), MemoryBroker({"t": 1}, broker_id=1))
+    with producer_of(cluster) as producer:
+        producer.publish("t")
+        cluster.brokers[0].kill()
+        away, there = (producer.submit("t", "x", partition=where) for where in (CLOSED, ELSEWHERE))
+        assert producer.flush(60)
+        assert there.result(60).offset == 0
+        with pytest.raises(SendFailed) as failed:
+            away.result(60)
+        assert isinstance(failed.value.__cause__, ConnectionFailed)
+
+
+@pytest.mark.parametrize("extensions", KINDS, ids=IDS)
+def test_nothing_is_sent_behind_a_refused_block_once_it_is_known(extensions: frozenset[str]) -> None:
+    broker = PartlyClosed({"t": 1}, extensions=extensions)
+    blocks: list[Block] = [Block("t", CLOSED) for _ in range(MANY)]
+    for block in blocks:
+        block.messages = [encode_message(b"x")]
+        block.begin()
+    writer = BlockWriter(memory_session(broker), "t", blocks)
+    writer.write()
+    writer.flush()
+    assert isinstance(writer.settle(), BrokerError)
+    in_flight = 16 if extensions else 1
+    assert len([one for one in broker.commands if isinstance(one, Put | PutBatch)]) == in_flight
+    texts = [str(block.failure).partition("acknowledged: ")[2] for block in blocks]
+    assert all(text.startswith("broker 127.0.0.1:8123 refused put to t partition 0") for text in texts[:in_flight])
+    assert all(text.startswith("not sent, because an earlier block") for text in texts[in_flight:])
