@@ -24,6 +24,7 @@ from metaq.backends.metaq.pool import SessionPool
 from metaq.client.partitioners import Partitioner, by_key
 from metaq.client.producer import Producer
 from metaq.client.records import Sent, bytes_of
+from metaq.client.sending.blocks import leading_block
 from metaq.client.sending.spool import Spool
 from metaq.client.sending.topic_lookups import TopicLookups
 from metaq.client.shells import ClosedByBlock
@@ -35,7 +36,7 @@ from metaq.net.forks import forked_text, notify_after_fork
 from metaq.statuses import FORBIDDEN
 
 REPLAY_MESSAGES: Final = 500
-"""Spooled messages that are sent at a time."""
+"""Spooled messages that are read at a time."""
 
 SEND_TIMEOUT_S: Final = 3.0
 """The same as in MetaQ's Java client."""
@@ -263,15 +264,31 @@ class OrderedProducer(ClosedByBlock):
                 _LOG.error("the next producer with %s will send %d messages again: %s", self._spool, count, error)
 
     def _replay(self, where: TopicPartition) -> None:
-        count = REPLAY_MESSAGES
-        while not self._closed and (rows := self._spool.first(where, count)):
+        while not self._closed and (rows := self._spool.first(where, REPLAY_MESSAGES)):
+            if not self._replay_rows(where, rows):
+                return
+
+    def _replay_rows(self, where: TopicPartition, rows: list[tuple[int, Message]]) -> bool:
+        """Send rows, one block at a time, because a block in flight behind a refused one would be stored before it.
+
+        Return whether all are sent.
+
+        Raises:
+            SendFailed: The broker refused a message permanently. The ones before it are sent.
+        """
+        count = len(rows)
+        while rows and not self._closed:
+            block = [message for _, message in rows[:count]]
+            del block[leading_block(block) :]
             try:
-                sent = self._try_send(where, [message for _, message in rows], self._send_waiting)
+                sent = self._try_send(where, block, self._send_waiting)
             except SendFailed:
-                if len(rows) == 1:
+                if len(block) == 1:
                     raise
-                count = len(rows) // 2  # the refused message may be after others in the batch
+                count = len(block) // 2  # the refused message may be after others in the block
                 continue
             if not sent:
-                return
+                return False
             self._spool.remove(where, [number for number, _ in rows[: len(sent)]])
+            rows = rows[len(sent) :]
+        return not rows

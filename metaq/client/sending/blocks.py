@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from itertools import accumulate, repeat
+from itertools import accumulate, repeat, takewhile
 from typing import Final, cast
 
 from metaq.backends.metaq.batch_writer import BatchWriter
@@ -14,8 +14,9 @@ from metaq.backends.metaq.session import Session
 from metaq.client.records import Sent, sent_at
 from metaq.client.sending.batches import MessageBatch, Outcomes
 from metaq.errors import MetaqError, SendFailed
+from metaq.formats.frames import encode_message
 from metaq.formats.message_id import IDS_PER_MS, IdRange
-from metaq.model import Partition
+from metaq.model import Message, Partition
 from metaq.net.retry import DEFAULT_POLICY, RetryPolicy
 
 BLOCK_BYTES_MAX: Final = 256 << 10
@@ -169,6 +170,12 @@ def settle_block(
 def reason_of(failure: MetaqError) -> str:
     """Return the reason to give in a ``SendFailed`` caused by ``failure``."""
     return failure.reason if isinstance(failure, SendFailed) else str(failure)
+
+
+def leading_block(messages: Sequence[Message]) -> int:
+    """Return how many leading messages of one partition are sent as one block."""
+    ends = accumulate(len(encode_message(one.payload, one.attribute)) for one in messages[:BLOCK_MESSAGES_MAX])
+    return max(1, sum(1 for _ in takewhile(lambda end: end <= BLOCK_BYTES_MAX, ends)))
 
 
 def partition_of(block: Block) -> Partition:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fix_client import Restarts, stored_messages
+from fix_client import MemoryCluster, Restarts, stored_messages
 from forked import in_child
 
 from metaq.backends.metaq.pool import SessionPool
@@ -19,7 +19,9 @@ from metaq.client.records import Sent
 from metaq.client.sending.spool import Spool
 from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import BrokerError, SendFailed, StoreFailed, TopicNotFound
+from metaq.formats.frames import walk
 from metaq.model import Address, Message, Partition, TopicPartition
+from metaq.testing.memory import MemoryBroker
 
 P0 = TopicPartition("t", Partition(0, 0))
 
@@ -177,6 +179,32 @@ def test_a_message_refused_for_good_waits_and_earlier_ones_go_once(
     assert broker.taken == [b"0", b"1", b"2"]
     assert alone.spooled == {P0: 3}
     assert "too long" in caplog.text
+
+
+@pytest.mark.parametrize("extensions", [frozenset(), frozenset({"mput"})], ids=["Java", "ours"])
+@pytest.mark.parametrize("before", [0, 5])
+def test_nothing_is_stored_behind_a_message_that_is_refused_for_good(
+    tmp_path: Path, extensions: frozenset[str], before: int
+) -> None:
+    broker = MemoryBroker({"t": 1}, extensions=extensions, message_bytes_max=1 << 20)
+    cluster = MemoryCluster(broker)
+    directory = FixedDirectory(cluster.addresses, cluster.pool)
+    texts = [b"%d" % number for number in range(20)]
+    texts.insert(before, b"x" * (2 << 20))
+
+    def stored() -> list[bytes]:
+        return [frame.body for frame in walk(broker.partition("t", 0).content())]
+
+    with OrderedProducer(directory, cluster.pool, {"t": "0:1"}, tmp_path / "spool", retry_s=1000) as producer:
+        broker.kill()
+        assert not any(producer.send("t", text) for text in texts)
+        broker.start()
+        for _ in range(3):
+            assert not producer.recover(0.3)
+            assert (stored(), producer.spooled) == (texts[:before], {P0: len(texts) - before})
+        broker.message_bytes_max = 4 << 20
+        assert producer.recover(60)
+    assert stored() == texts
 
 
 def test_a_file_that_cannot_be_changed_does_not_have_messages_sent_again(
