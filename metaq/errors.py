@@ -12,6 +12,7 @@
     ├── DeadlineExceeded       no answer in time                        (retryable)
     ├── TooManyInFlight        the limit of pending requests is reached (retryable)
     ├── BrokerError            the broker answered with an error code   (retryable for 503, and while its disk is full)
+    │   ├── RepetitionRefused  ... after an earlier attempt that was not answered
     │   └── TransactionError   ... about a transaction; carries the XA code
     ├── SendFailed             messages of a producer were not all acknowledged (retryable as its cause)
     ├── WindowFull             a message does not fit into a producer's window (retryable)
@@ -186,6 +187,13 @@ class BrokerError(MetaqError):
         return f"broker {self.address} refused {self.action} with {self.code}: {text}"
 
 
+class RepetitionRefused(BrokerError):
+    """The broker refused messages that were sent again. An earlier attempt, not answered, may have stored them."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; an earlier attempt was not answered, and may have stored them"
+
+
 class TransactionError(BrokerError):
     """The broker refused a transaction step.
 
@@ -244,13 +252,16 @@ class MessageNotFound(MetaqError):
 class SendFailed(MetaqError):
     """Not all messages to ``topic`` were acknowledged. ``sent`` has a record or ``None`` for each message, in order.
 
-    A message with ``None`` may still be stored if the connection was lost. ``retryable`` is inherited from the cause.
+    A message with ``None`` may still be stored if the connection was lost; ``unanswered``, which MetaQ's producers set,
+    says that this may be so. ``retryable`` is inherited from the cause.
     """
 
-    def __init__(self, topic: str, reason: str, retryable: bool, sent: tuple[object, ...]) -> None:
-        self.topic, self.reason, self.sent = topic, reason, sent
+    def __init__(
+        self, topic: str, reason: str, retryable: bool, sent: tuple[object, ...], unanswered: bool = False
+    ) -> None:
+        self.topic, self.reason, self.sent, self.unanswered = topic, reason, sent, unanswered
         self.retryable = retryable
-        super().__init__(topic, reason, retryable, sent)
+        super().__init__(topic, reason, retryable, sent, unanswered)
 
     def __str__(self) -> str:
         acknowledged = sum(one is not None for one in self.sent)

@@ -43,6 +43,8 @@ SEND_TIMEOUT_S: Final = 3.0
 
 _NOT_WRITABLE: Final = "no broker that can be reached takes messages for it from this client"
 
+_UNANSWERED: Final = "an attempt to send the message was not answered, and may have stored it"
+
 _Send = Callable[[TopicPartition, Sequence[Message]], list[Sent]]
 
 _LOG: Final = logging.getLogger(__name__)
@@ -94,6 +96,8 @@ class OrderedProducer(ClosedByBlock):
         """For each partition, held while a message is sent directly or it is decided to spool it."""
         self._reasons: dict[TopicPartition, str] = {}
         """Why the messages of a partition wait, as the log says it."""
+        self._unanswered: set[TopicPartition] = set()
+        """Partitions whose last attempt was sent and not answered."""
         self._wake, self._done = threading.Event(), threading.Condition()
         self._closed = False
         self._closed_text = "the ordered producer is not open; use it in a with block"
@@ -135,7 +139,8 @@ class OrderedProducer(ClosedByBlock):
             ValueError, TypeError: the topic does not have ``partition``; ``data`` or the attribute cannot be sent; the
                 producer is not open.
             SendFailed: The broker refused the message permanently; it is not spooled.
-            StoreFailed: The message must be spooled and cannot be. It is not sent.
+            StoreFailed: The message must be spooled and cannot be. It is not sent, unless the error says that an
+                attempt may have stored it.
         """
         self._require_open()
         message = Message(bytes_of(data, "data"), attribute)
@@ -144,10 +149,18 @@ class OrderedProducer(ClosedByBlock):
             is_first = not self._spool.waiting(where)
             if is_first and (sent := self._try_send(where, [message], self._send_hurried)):
                 return sent[0]
-            self._spool.add(where, message)
+            self._add(where, message)
         if is_first:
             self._wake.set()  # the broker may have restarted meanwhile
         return None
+
+    def _add(self, where: TopicPartition, message: Message) -> None:
+        try:
+            self._spool.add(where, message)
+        except StoreFailed as error:
+            if where not in self._unanswered:
+                raise
+            raise StoreFailed(error.where, f"{error.reason}; {_UNANSWERED}") from error
 
     @property
     def spooled(self) -> dict[TopicPartition, int]:
@@ -211,9 +224,12 @@ class OrderedProducer(ClosedByBlock):
         Raises:
             SendFailed: The broker refused the first one permanently.
         """
+        self._unanswered.discard(where)
         try:
             sent = send(where, messages)
         except SendFailed as error:
+            if error.unanswered:
+                self._unanswered.add(where)
             cause = error.__cause__
             refused = isinstance(cause, BrokerError) and cause.code != FORBIDDEN  # a partition may be closed for a time
             front = [one for one in takewhile(bool, error.sent) if isinstance(one, Sent)]

@@ -304,7 +304,9 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         outcomes = [None if block.outcomes is None else block.outcomes[row] for block, row in taken]
         sent = [one for one in outcomes if one is not None]
         if failure is not None:
-            raise SendFailed(topic, reason_of(failure), failure.retryable, tuple(outcomes)) from failure
+            failures = (block.failure for block in gathering.waiting)
+            unanswered = any(isinstance(one, SendFailed) and one.unanswered for one in failures)
+            raise SendFailed(topic, reason_of(failure), failure.retryable, tuple(outcomes), unanswered) from failure
         return sent
 
     def _store(self, topic: str, blocks: Iterable[Block]) -> MetaqError | None:

@@ -21,7 +21,14 @@ from typing import Final, TypeVar
 
 from metaq.backends.metaq.puts import Receipt, block_commands, parse_receipt, takes_blocks
 from metaq.backends.metaq.session import OUTSTANDING_MAX, Session
-from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, ExtensionMissing, MetaqError
+from metaq.errors import (
+    BrokerError,
+    ConnectionFailed,
+    DeadlineExceeded,
+    ExtensionMissing,
+    MetaqError,
+    RepetitionRefused,
+)
 from metaq.model import Buffer, TransactionId
 from metaq.net.retry import DEFAULT_POLICY, Attempts, RetryPolicy
 from metaq.protocols.text.commands import Put, PutBatch
@@ -46,6 +53,13 @@ class _Unit:
     opaque: int | None = None
     answer: Receipt | MetaqError | None = None
     """Its answer, or why there is none; ``None`` while it is in flight."""
+    is_repeated: bool = False
+    """Whether an earlier attempt was not answered."""
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether an attempt was not answered, so that it may be stored."""
+        return self.is_repeated or (self.opaque is not None and not isinstance(self.answer, Receipt | BrokerError))
 
     @property
     def byte_count(self) -> int:
@@ -175,6 +189,9 @@ class BatchWriter:
         try:
             reply = self._session.wait(unit.opaque)
             unit.answer = receipt = parse_receipt(self._session, self._session.text_of(reply, unit.command))
+        except BrokerError as error:
+            unit.answer = refusal = _refused_again(error) if unit.is_repeated else error
+            raise refusal from None
         except MetaqError as error:
             unit.answer = error
             raise
@@ -208,6 +225,8 @@ class BatchWriter:
                 except (ConnectionFailed, DeadlineExceeded, BrokerError) as error:
                     if isinstance(error, BrokerError) and (self._is_stored_behind() or not error.away):
                         raise
+                    for unit in self._pending:
+                        unit.is_repeated = unit.is_unanswered
                     self._attempts.recover(self._session, error)
                 for unit in self._pending:
                     unit.opaque = unit.answer = None
@@ -220,4 +239,10 @@ class BatchWriter:
         for unit in self._pending:
             if unit.opaque is not None:
                 self._session.abandon(unit.opaque)
-                self._note(unit, unit.answer or failure)
+            if unit.opaque is not None or unit.is_repeated:
+                has_own = isinstance(unit.answer, Receipt | BrokerError) or isinstance(failure, BrokerError)
+                self._note(unit, unit.answer if has_own and unit.answer is not None else failure)
+
+
+def _refused_again(refusal: BrokerError) -> RepetitionRefused:
+    return RepetitionRefused(refusal.address, refusal.action, refusal.code, refusal.text)

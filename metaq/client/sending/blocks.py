@@ -13,7 +13,7 @@ from metaq.backends.metaq.puts import Receipt
 from metaq.backends.metaq.session import Session
 from metaq.client.records import Sent, sent_at
 from metaq.client.sending.batches import MessageBatch, Outcomes
-from metaq.errors import MetaqError, SendFailed
+from metaq.errors import BrokerError, MetaqError, RepetitionRefused, SendFailed
 from metaq.formats.frames import encode_message
 from metaq.formats.message_id import IDS_PER_MS, IdRange
 from metaq.model import Message, Partition
@@ -138,8 +138,11 @@ class BlockWriter:
             failure = own or self._ended.get(block.queue) or self._failure
             if len(receipts) < (1 if self._takes_blocks else len(block.messages)):
                 first = first or failure
-            is_unsent = own is None and block.queue in self._ended
-            settle_block(block, self._positions(block, receipts), failure, _UNSENT if is_unsent else "")
+            outcomes = self._positions(block, receipts)
+            if own is None and block.queue in self._ended:
+                settle_block(block, outcomes, failure, relation=_UNSENT)
+            else:
+                settle_block(block, outcomes, failure, unanswered=own is not None and _is_unanswered(own))
         return first
 
     def _positions(self, block: Block, receipts: Sequence[Receipt]) -> Outcomes[Sent] | None:
@@ -153,16 +156,27 @@ class BlockWriter:
         return sent + [None] * (len(block.messages) - len(sent))
 
 
+def _is_unanswered(failure: MetaqError) -> bool:
+    """Whether a block that was sent, and not acknowledged because of ``failure``, may be stored."""
+    return isinstance(failure, RepetitionRefused) or not isinstance(failure, BrokerError)
+
+
 def settle_block(
-    block: Block, outcomes: Outcomes[Sent] | None, failure: MetaqError | None, relation: str = ""
+    block: Block,
+    outcomes: Outcomes[Sent] | None,
+    failure: MetaqError | None,
+    *,
+    relation: str = "",
+    unanswered: bool = False,
 ) -> None:
     """Settle a block. Without ``outcomes``, none of its messages is acknowledged, because of ``failure``.
 
     The exception of a message's future does not mention the other messages. ``relation`` precedes the reason.
+    ``unanswered``: it may be stored.
     """
     error = None
     if failure is not None:
-        error = SendFailed(block.topic, relation + reason_of(failure), failure.retryable, (None,))
+        error = SendFailed(block.topic, relation + reason_of(failure), failure.retryable, (None,), unanswered)
         error.__cause__ = failure
     block.settle([None] * len(block.messages) if outcomes is None else outcomes, error)
 

@@ -21,6 +21,7 @@ from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import BrokerError, SendFailed, StoreFailed, TopicNotFound
 from metaq.formats.frames import walk
 from metaq.model import Address, Message, Partition, TopicPartition
+from metaq.protocols.text.commands import Command, Put, PutBatch
 from metaq.testing.memory import MemoryBroker
 
 P0 = TopicPartition("t", Partition(0, 0))
@@ -179,6 +180,32 @@ def test_a_message_refused_for_good_waits_and_earlier_ones_go_once(
     assert broker.taken == [b"0", b"1", b"2"]
     assert alone.spooled == {P0: 3}
     assert "too long" in caplog.text
+
+
+@pytest.mark.parametrize("is_sent", [False, True], ids=["away", "lost"])
+def test_a_message_that_cannot_be_spooled_may_be_stored_if_an_attempt_was_not_answered(
+    tmp_path: Path, *, is_sent: bool
+) -> None:
+    broker = MemoryBroker({"t": 1})
+    cluster = MemoryCluster(broker)
+    directory = FixedDirectory(cluster.addresses, cluster.pool)
+    with OrderedProducer(directory, cluster.pool, {"t": "0:1"}, tmp_path / "spool", retry_s=1000) as producer:
+        assert producer.send("t", "first") is not None
+        assert producer._spool._database is not None
+        producer._spool._database.execute("PRAGMA query_only=1")
+
+        def freeze(command: Command) -> None:
+            if isinstance(command, Put | PutBatch):
+                broker.shuffle = list.clear
+
+        if is_sent:
+            broker.before_command = freeze
+        else:
+            broker.kill()
+        with pytest.raises(StoreFailed, match="readonly") as failed:
+            producer.send("t", "second")
+    assert ("was not answered, and may have stored it" in str(failed.value)) is is_sent
+    assert len(list(walk(broker.partition("t", 0).content()))) == 1 + is_sent
 
 
 @pytest.mark.parametrize("extensions", [frozenset(), frozenset({"mput"})], ids=["Java", "ours"])

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from metaq.backends.metaq.batch_writer import BatchWriter
 from metaq.backends.metaq.puts import Receipt, encode_block
 from metaq.backends.metaq.session import Session
-from metaq.errors import BrokerError, ConnectionFailed, DeadlineExceeded, ExtensionMissing, ProtocolError
+from metaq.errors import (
+    BrokerError,
+    ConnectionFailed,
+    DeadlineExceeded,
+    ExtensionMissing,
+    ProtocolError,
+    RepetitionRefused,
+)
 from metaq.formats.frames import walk
 from metaq.model import LocalTransactionId, Message
 from metaq.net.retry import RetryPolicy
@@ -224,6 +231,28 @@ def test_a_block_whose_answer_is_lost_behind_a_refusal_is_not_said_to_be_refused
     with pytest.raises(BrokerError, match="wrong partition 3"):
         writer.flush()
     assert isinstance(writer.outcomes[1], DeadlineExceeded)
+
+
+def test_a_refusal_of_what_may_be_stored_already_says_so() -> None:
+    broker = MemoryBroker({"t": 1}, extensions=MPUT)
+    writer = BatchWriter(memory_session(broker), "t")
+    writer.write(0, *block("a"))
+    broker.kill()
+    broker.start()
+    broker.topics.clear()
+    with pytest.raises(RepetitionRefused, match="do not accept topic t; an earlier attempt was not answered, and may"):
+        writer.flush()
+    assert stored(broker) == ["a"]
+
+
+def test_blocks_that_were_never_sent_have_no_outcome_when_the_broker_is_given_up() -> None:
+    broker = MemoryBroker({"t": 1}, extensions=MPUT)
+    writer = BatchWriter(memory_session(broker), "t", policy=RetryPolicy(1))
+    writer.write(0, *block("a"))
+    broker.kill()
+    with pytest.raises(ConnectionFailed) as given_up:
+        writer.write(0, *block("b"))
+    assert writer.outcomes == [given_up.value, None]
 
 
 class FullDisk(MemoryBroker):

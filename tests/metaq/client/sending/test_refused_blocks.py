@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from concurrent.futures import Future
 
 import pytest
@@ -103,6 +104,27 @@ def test_a_broker_that_is_away_fails_its_own_messages_only() -> None:
         with pytest.raises(SendFailed) as failed:
             away.result(60)
         assert isinstance(failed.value.__cause__, ConnectionFailed)
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["away", "lost"])
+def test_a_failed_send_says_whether_it_was_sent(*, is_stored: bool) -> None:
+    broker = MemoryBroker({"t": 1})
+    cluster = MemoryCluster(broker)
+    producer = Producer(FixedDirectory(cluster.addresses, cluster.pool), cluster.pool)
+    producer.publish("t")
+
+    def crash(command: Command) -> None:
+        if isinstance(command, Put | PutBatch):
+            broker.kill()
+
+    broker.before_command = crash
+    if not is_stored:
+        broker.kill()
+    with pytest.raises(SendFailed, match="connect failed") as failed:
+        producer.send("t", "x")
+    assert failed.value.unanswered is is_stored
+    assert pickle.loads(pickle.dumps(failed.value)).unanswered is is_stored
+    assert len(stored(cluster, CLOSED)) == is_stored
 
 
 @pytest.mark.parametrize("extensions", KINDS, ids=IDS)
