@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 
 CLUSTER: Final = "ScriptedCluster"
 
+QUEUE_OF_SEND: Final = "e"
+"""The field of a send that has the number of its queue."""
+
 Tamper = Callable[[RemotingCommand, RemotingCommand], RemotingCommand]
 """(request, correct response) -> the response to send instead."""
 
@@ -57,16 +60,18 @@ _Answer = Callable[[RemotingCommand, Endpoints], RemotingCommand | None]
 
 @dataclass(slots=True)
 class _Rule:
-    """A scripted reaction to the next ``times`` requests of a kind."""
+    """A scripted reaction to the next ``times`` requests of a kind; ``queue``: to sends to this queue."""
 
     request: int | None
     times: int
     code: int | None = None
     text: str = ""
     is_answered_first: bool = False
+    queue: int | None = None
 
     def takes(self, command: RemotingCommand) -> bool:
-        if self.times > 0 and self.request in (None, command.code):
+        is_for_queue = self.queue is None or command.ext.get(QUEUE_OF_SEND) == str(self.queue)
+        if self.times > 0 and self.request in (None, command.code) and is_for_queue:
             self.times -= 1
             return True
         return False
@@ -91,9 +96,14 @@ class Script:
     requests: list[RemotingCommand] = field(default_factory=list)
     _rules: list[_Rule] = field(default_factory=list)
 
-    def refuse(self, request: int | None, code: int, text: str = "scripted", times: int = 1) -> None:
-        """Answer the next ``times`` requests of a kind (``None``: any) with ``code``; they are not carried out."""
-        self._rules.append(_Rule(request, times, code, text))
+    def refuse(
+        self, request: int | None, code: int, text: str = "scripted", times: int = 1, *, queue: int | None = None
+    ) -> None:
+        """Answer the next ``times`` requests of a kind (``None``: any) with ``code``; they are not carried out.
+
+        ``queue``: only sends to this queue.
+        """
+        self._rules.append(_Rule(request, times, code, text, queue=queue))
 
     def disconnect(self, request: int | None = None, times: int = 1, *, carried_out: bool = False) -> None:
         """Close the connection instead of answering; ``carried_out``: after executing the request."""

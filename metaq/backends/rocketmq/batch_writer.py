@@ -18,7 +18,9 @@ another code                      an error
 ================================  ====================================================================================
 
 After an error, or when retries did not help, the writer raises ``BatchNotStored`` from every further call.
-Unacknowledged messages may or may not be stored.
+Unacknowledged messages may or may not be stored. A refusal closes no connection: ``settle`` then waits for the
+responses to everything else that was sent, so that nobody has to send it again. The writer does so itself before it
+leaves a connection because of a refusal: ``GO_AWAY``, or a broker that is at another address now.
 """
 
 from __future__ import annotations
@@ -83,7 +85,10 @@ class SendReceipt:
 
 @dataclass(slots=True)
 class _Unit:
-    """A request in flight. ``opaque`` is ``None`` while it has to be sent (again)."""
+    """A request in flight. ``opaque`` is ``None`` while it has to be sent (again).
+
+    ``failure``: it was refused and not sent again, or its response was lost.
+    """
 
     number: int
     queue: TopicPartition
@@ -91,6 +96,7 @@ class _Unit:
     body: Buffer
     count: int
     opaque: int | None = None
+    failure: MetaqError | None = None
 
 
 class BatchWriter:
@@ -212,6 +218,36 @@ class BatchWriter:
         self._receipts.clear()
         return receipts
 
+    def settle(self) -> MetaqError | None:
+        """After an error: wait for the responses to what was sent, for as long as one request may take.
+
+        They are in ``take_receipts`` and ``failures``. Nothing is sent again.
+
+        Returns:
+            Why the other responses will not come, so that these messages may or may not be stored; else ``None``.
+        """
+        session = self._session
+        if session is None or session.closed or self._abandoned:
+            return None
+        session.until_s = self._settled_until_s(session)
+        try:
+            while opaques := self._opaques():
+                session.wait_any(opaques)
+                self._take_answered(session)
+        except MetaqError as lost:
+            for unit in self._units.values():
+                if unit.opaque is not None:
+                    unit.failure = lost
+            return lost
+        return None
+
+    def failures(self) -> dict[int, MetaqError]:
+        """Return why messages are not known to be stored, by number of the call, if that is known for each.
+
+        It is for calls that were refused, and for those whose response ``settle`` could not get.
+        """
+        return {unit.number: unit.failure for unit in self._units.values() if unit.failure is not None}
+
     def abandon(self) -> None:
         """Stop retrying: a call in another thread ends with the next error. Thread-safe."""
         self._abandoned = True
@@ -254,37 +290,49 @@ class BatchWriter:
     def _exchange(self) -> None:
         """Send what may be sent, and process the responses that have arrived, without waiting."""
         self._send_unsent()
-        self._opened().poll(f"sends to broker {self._broker_name}")
-        self._take_answered()
+        session = self._opened()
+        session.poll(f"sends to broker {self._broker_name}")
+        self._go_on(session)
 
     def _collect(self) -> None:
         """Wait for a response to any request."""
         self._send_unsent()
-        self._opened().wait_any([unit.opaque for unit in self._units.values() if unit.opaque is not None])
-        self._take_answered()
+        session = self._opened()
+        session.wait_any(self._opaques())
+        self._go_on(session)
+
+    def _opaques(self) -> list[int]:
+        return [unit.opaque for unit in self._units.values() if unit.opaque is not None]
+
+    def _go_on(self, session: Session) -> None:
+        """Take the responses that have arrived, then raise the first refusal, or send what waited for them."""
+        refusal = self._take_answered(session)
+        if refusal is not None:
+            raise refusal
+        self._send_unsent()
 
     def _send_unsent(self) -> None:
         session = self._opened()
         busy: set[TopicPartition] = set()
         for unit in self._units.values():
             if unit.opaque is None and unit.queue not in busy:
-                unit.opaque = session.post(unit.command, _describe(unit), body=unit.body)
+                unit.opaque, unit.failure = session.post(unit.command, _describe(unit), body=unit.body), None
             if self._in_order:
                 busy.add(unit.queue)
 
-    def _take_answered(self) -> None:
-        session = self._opened()
+    def _take_answered(self, session: Session) -> MetaqError | None:
+        """Take the responses that have arrived; return a refusal: the first, but one for good goes before."""
+        refusals: list[MetaqError] = []
         for unit in list(self._units.values()):
             if unit.opaque is not None and session.is_answered(unit.opaque):
-                self._take(session, unit, unit.opaque)
-        self._send_unsent()
+                response = session.wait(unit.opaque)
+                if response.code in STORED_SEND_CODES:
+                    self._stored(session, unit, response)
+                else:
+                    refusals.append(self._refused(session, unit, response))
+        return min(refusals, key=lambda refusal: refusal.retryable, default=None)
 
-    def _take(self, session: Session, unit: _Unit, opaque: int) -> None:
-        response = session.wait(opaque)
-        unit.opaque = None
-        if response.code not in STORED_SEND_CODES:
-            refusal = session.refusal(response, unit.command, _describe(unit))
-            raise _NotHere(refusal) if refusal.code in _ROUTE_MAY_CHANGE else refusal
+    def _stored(self, session: Session, unit: _Unit, response: RemotingCommand) -> None:
         fields = session.read(response, SendMessageResponse)
         if response.code != ResponseCode.SUCCESS:
             self._warn(response)
@@ -296,6 +344,18 @@ class BatchWriter:
         del self._units[unit.number]
         self._pending_bytes -= len(unit.body)
         self._attempts.progressed()
+
+    def _refused(self, session: Session, unit: _Unit, response: RemotingCommand) -> MetaqError:
+        unit.opaque = None
+        if response.code == ResponseCode.GO_AWAY:
+            self.settle()  # the session is closed next
+        refusal = session.refusal(response, unit.command, _describe(unit))
+        unit.failure = _NotHere(refusal) if refusal.code in _ROUTE_MAY_CHANGE else refusal
+        return unit.failure
+
+    def _settled_until_s(self, session: Session) -> float:
+        until_s = session.clock.monotonic() + session.timeouts.request_s
+        return until_s if self._limit is None else min(until_s, self._limit.until_s)
 
     def _opened(self) -> Session:
         until_s = None if self._limit is None else self._limit.until_s
@@ -336,6 +396,7 @@ class BatchWriter:
         self._attempts.pause_after(error)
         self._routes.invalidate()
         if isinstance(error, ConnectionFailed | DeadlineExceeded) or self._moved():
+            self.settle()  # after a refusal, the connection is not lost
             self.close()
 
     def _moved(self) -> bool:

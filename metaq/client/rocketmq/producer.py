@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime, timedelta
-from typing import Final, TypedDict, Unpack, cast
+from typing import Final, TypedDict, Unpack
 from uuid import uuid4
 
 from metaq.backends.rocketmq.errors import NoReply
@@ -191,7 +191,8 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         Raises:
             TopicNotFound, ValueError, TypeError, ExtensionMissing: As ``send``; nothing was sent. ``UnsendableMessage``
                 is a ``ValueError`` with the number of the message.
-            SendFailed: A broker refused a batch or could not be reached; ``sent`` is what was acknowledged.
+            SendFailed: A broker refused a batch or could not be reached; ``sent`` is what was acknowledged, also of
+                what was sent beside a refused batch.
         """
         self.submissions.check_open()
         require_list(messages)
@@ -354,12 +355,8 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
     def _store(self, topic: str, batches: Sequence[MessageBatch[Row, RocketSent]]) -> None:
         """Store batches and settle each."""
         for batch in batches:
-            try:
-                batch.settle(self._sender.send(topic, batch.messages))
-            except SendFailed as error:
-                alone = SendFailed(topic, error.reason, error.retryable, (None,))
-                alone.__cause__ = error
-                batch.settle(cast("Sequence[RocketSent | None]", error.sent), alone)
+            outcome = self._sender.deliver(topic, batch.messages)
+            batch.settle(outcome.sent, *outcome.errors(topic))
 
     def recall(self, topic: str, recall_handle: str) -> str:
         """Cancel a message that waits for ``delay`` or ``deliver_at``; return its id. See ``RocketSent``.

@@ -4,6 +4,9 @@ A row is a message that is ready to be sent. Rows of one broker share a connecti
 parallel. Rows that a broker refuses for a temporary reason, or does not acknowledge, are sent again: to the same
 broker, or, if all its rows ``may_move``, at once to queues of brokers that have not failed yet. When no such broker is
 left, each broker gets all retries that the policy allows.
+
+When a broker refuses a row, the answers to its other rows are waited for: only rows that it refused, that were not sent
+yet, or whose answer is lost go to another broker. A row that was refused for good does not.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ import os
 import secrets
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
 from metaq.backends.rocketmq.batch_writer import BatchWriter
@@ -53,6 +56,25 @@ QUEUES_AGE_S_MAX: Final = 30.0
 """Seconds for which the queues of a topic are cached, unless a request fails. The same as in Java's client."""
 
 _ONE_TRY: Final = RetryPolicy(retries=0)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of rows. ``sent`` has a record or ``None`` for each, in order.
+
+    ``failures``: row number -> its own reason, for rows that were refused, and for those whose answer is lost though
+    others of the same broker have come. ``failure`` is the reason of the rest, and of the whole.
+    """
+
+    sent: list[RocketSent | None]
+    failures: dict[int, MetaqError] = field(default_factory=dict)
+    failure: MetaqError | None = None
+
+    def errors(self, topic: str) -> tuple[SendFailed | None, dict[int, SendFailed]]:
+        """Return the error of a single message, as ``send`` would raise it; and row number -> its own."""
+        of_reason = {id(reason): _send_failed(topic, reason, (None,)) for reason in self.failures.values()}
+        common = None if self.failure is None else _send_failed(topic, self.failure, (None,))
+        return common, {number: of_reason[id(reason)] for number, reason in self.failures.items()}
 
 
 class _Known(NamedTuple):
@@ -221,15 +243,20 @@ class Sender:
         Raises:
             SendFailed: A broker refused messages or could not be reached; ``sent`` is what was acknowledged.
         """
+        outcome = self.deliver(topic, rows, within_s=within_s)
+        if outcome.failure is not None:
+            raise _send_failed(topic, outcome.failure, outcome.sent) from outcome.failure
+        return [one for one in outcome.sent if one is not None]
+
+    def deliver(self, topic: str, rows: Sequence[Row], *, within_s: float = math.inf) -> Outcome:
+        """Store messages as ``send`` does; return what became of each."""
         for number, row in enumerate(rows):
             row.number = number
-        sent: list[RocketSent | None] = [None] * len(rows)
-        failure = self._deliver(topic, rows, sent, within_s)
-        if failure is not None:
+        outcome = Outcome([None] * len(rows))
+        outcome.failure = self._deliver(topic, rows, outcome, within_s)
+        if outcome.failure is not None:
             self._queues.pop(topic, None)  # its queues may have moved
-            reason = failure.reason if isinstance(failure, WriterFailed) else str(failure)
-            raise SendFailed(topic, reason, _may_pass(failure), tuple(sent)) from failure
-        return [one for one in sent if one is not None]
+        return outcome
 
     def require_timers(self, topic: str, queue: Partition) -> None:
         """Check that the broker of a queue supports delivery times; it is asked once.
@@ -252,34 +279,34 @@ class Sender:
                 what = f"the body has {size} bytes, and broker {queue.broker_name!r} takes at most {limit}"
                 raise ValueError(f"{what} (its maxMessageSize)")
 
-    def _deliver(
-        self, topic: str, rows: Sequence[Row], sent: list[RocketSent | None], within_s: float
-    ) -> MetaqError | None:
-        """Send ``rows``, and record in ``sent`` what is acknowledged; return why not all are."""
+    def _deliver(self, topic: str, rows: Sequence[Row], outcome: Outcome, within_s: float) -> MetaqError | None:
+        """Send ``rows``, and record in ``outcome`` what becomes of each; return why not all are acknowledged."""
         failed: set[str] = set()
         limit = TimeLimit(max(0.0, min(within_s, self.pool.timeouts.all_tries_s)), self.pool.clock)
         while True:
             by_broker: dict[str, list[Row]] = {}
             for row in rows:
                 by_broker.setdefault(row.queue.broker_name, []).append(row)
+                outcome.failures.pop(row.number, None)
             quick = {name for name, some in by_broker.items() if self._may_move(topic, some, failed | {name})}
-            failures = self._write(topic, by_broker, sent, quick, limit)
-            left = [row for row in rows if sent[row.number] is None]
-            if not left:
-                return None
+            failures = self._write(topic, by_broker, outcome, quick, limit)
+            left = [row for row in rows if outcome.sent[row.number] is None]
             if len(left) < len(rows):
                 limit.renew()
             for name, failure in failures.items():
                 if name not in quick or not _may_pass(failure):
                     return failure
+            rows = [row for row in left if _may_be_repeated(outcome.failures.get(row.number))]
+            if not rows:
+                return next(iter(outcome.failures.values()), None)
             failed |= failures.keys()
-            rows = self._moved(topic, left, failed)
+            rows = self._moved(topic, rows, failed)
 
     def _write(
         self,
         topic: str,
         by_broker: Mapping[str, list[Row]],
-        sent: list[RocketSent | None],
+        outcome: Outcome,
         quick: set[str],
         limit: TimeLimit,
     ) -> dict[str, MetaqError]:
@@ -288,7 +315,6 @@ class Sender:
         Returns:
             Broker name -> its error.
         """
-        failures: dict[str, MetaqError] = {}
         half = limit.half()
         with ExitStack() as stack:
             writers = {}
@@ -297,16 +323,12 @@ class Sender:
                 writer = BatchWriter(self.pool, self.directory, name, group=self.group, policy=policy, limit=within)
                 writers[name] = _BrokerRows(topic, writer, some)
                 stack.callback(writer.close)
-            for step in (_BrokerRows.post, _BrokerRows.wait):
-                for name, of_broker in writers.items():
-                    if name not in failures:
-                        try:
-                            step(of_broker)
-                        except MetaqError as error:
-                            failures[name] = error
+            for step in (_BrokerRows.post, _BrokerRows.wait, _BrokerRows.settle):
+                for of_broker in writers.values():
+                    step(of_broker)
             for of_broker in writers.values():
-                of_broker.note(sent)
-        return failures
+                of_broker.note(outcome)
+            return {name: one.failure for name, one in writers.items() if one.failure is not None}
 
     def _may_move(self, topic: str, rows: Iterable[Row], failed: set[str]) -> bool:
         known = self._queues.get(topic)
@@ -344,9 +366,34 @@ class _BrokerRows:
         for row in rows:
             self._of_queues.setdefault(row.queue, []).append(row)
         self._requests: list[list[Row]] = []
+        self.failure: MetaqError | None = None
 
     def post(self) -> None:
-        """Send all requests; the last ones may still be in flight on return."""
+        """Send all requests, or until one fails; the last ones may still be in flight on return."""
+        with self._failing():
+            self._post()
+
+    def wait(self) -> None:
+        """Wait until all requests are stored, or one fails."""
+        if self.failure is None:
+            with self._failing():
+                self._writer.wait()
+
+    def settle(self) -> None:
+        """After a failure: wait for the answers to the other requests that were sent."""
+        if self.failure is not None:
+            lost = self._writer.settle()
+            if lost is not None:
+                self.failure = _and_lost(self.failure, lost)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except MetaqError as error:
+            self.failure = error
+
+    def _post(self) -> None:
         for queue, rows in self._of_queues.items():
             for request in _requests(rows):
                 self._requests.append(request)
@@ -361,19 +408,18 @@ class _BrokerRows:
                     elements = (BatchElement(row.body, row.encoded) for row in request)
                     self._writer.write(self._topic, queue.index, encode_batch(elements), len(request))
 
-    def wait(self) -> None:
-        self._writer.wait()
-
-    def note(self, sent: list[RocketSent | None]) -> None:
-        """Record in ``sent`` what was acknowledged, also after a failure."""
+    def note(self, outcome: Outcome) -> None:
+        """Record what was acknowledged, also after a failure, and the rows' own failures."""
         for number, receipt in self._writer.take_receipts().items():
             partition, offset, is_durable = receipt.queue.partition, receipt.offset, receipt.is_durable
             ids: list[str | None] = [*receipt.message_ids, *[None] * receipt.count]
             for row, message_id in zip(self._requests[number], ids, strict=False):
-                sent[row.number] = sent_to(
+                outcome.sent[row.number] = sent_to(
                     self._topic, partition, offset, row.message_id, message_id, is_durable, receipt.recall_handle
                 )
                 offset += 1
+        for number, failure in self._writer.failures().items():
+            outcome.failures |= {row.number: failure for row in self._requests[number]}
 
 
 def _requests(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -389,6 +435,27 @@ def _requests(rows: Iterable[Row]) -> Iterator[list[Row]]:
         size += row.size
     if taken:
         yield taken
+
+
+def _and_lost(failure: MetaqError, lost: MetaqError) -> MetaqError:
+    """Return ``failure``, which also says that other messages may be stored, because of ``lost``."""
+    if not isinstance(failure, WriterFailed):
+        return failure
+    both = WriterFailed(failure.where, failure.count, f"{failure.reason}; others may be stored: {lost}")
+    both.__cause__ = failure.__cause__
+    return both
+
+
+def _send_failed(topic: str, failure: MetaqError, sent: Sequence[RocketSent | None]) -> SendFailed:
+    reason = failure.reason if isinstance(failure, WriterFailed) else str(failure)
+    error = SendFailed(topic, reason, _may_pass(failure), tuple(sent))
+    error.__cause__ = failure
+    return error
+
+
+def _may_be_repeated(failure: MetaqError | None) -> bool:
+    """Whether a row may be sent again: it was not sent, or ``failure`` is temporary."""
+    return failure is None or _may_pass(failure)
 
 
 def _may_pass(failure: MetaqError) -> bool:

@@ -52,7 +52,6 @@ class _Settlements(Generic[P, S]):
 
 def _settle_awaited(batch: MessageBatch[Any, S]) -> None:
     assert batch.outcomes is not None
-    assert batch.failure is not None
     for row, future in batch.awaited:
         if future.done():
             continue  # cancelled
@@ -60,7 +59,7 @@ def _settle_awaited(batch: MessageBatch[Any, S]) -> None:
         if found is not None:
             future.set_result(found)
         else:
-            future.set_exception(batch.failure)
+            future.set_exception(batch.failure_of(row))
     batch.awaited.clear()
 
 

@@ -11,7 +11,7 @@ import os
 import threading
 from asyncio import AbstractEventLoop, Future
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from metaq.errors import MetaqError
@@ -27,6 +27,8 @@ S_contra = TypeVar("S_contra", contravariant=True)
 PENDING: Final = "PENDING"
 RUNNING: Final = "RUNNING"
 FINISHED: Final = "FINISHED"
+
+NO_FAILURES: Final[Mapping[int, BaseException]] = {}
 
 _STATES: Final = threading.RLock()
 """Guards the outcomes of all batches and their lists of futures. Never held while waiting, nor taken for each message.
@@ -75,8 +77,8 @@ class MessageBatch(Generic[P, S]):
     """
 
     __slots__ = (
-        *("_dropped", "_watchers", "awaited", "byte_count", "failure", "messages", "outcomes", "queue", "since_s"),
-        *("state", "submitter_loop", "topic"),
+        *("_dropped", "_failures", "_watchers", "awaited", "byte_count", "failure", "messages", "outcomes", "queue"),
+        *("since_s", "state", "submitter_loop", "topic"),
     )
 
     def __init__(self, topic: str, queue: Hashable, since_s: float = 0.0) -> None:
@@ -90,13 +92,14 @@ class MessageBatch(Generic[P, S]):
         self.failure: BaseException | None = None
         self._watchers: list[Watcher[S]] = []
         self._dropped: frozenset[int] = frozenset()
+        self._failures: Mapping[int, BaseException] = {}
 
     def watch(self, future: Watcher[S]) -> None:
         """Start a future with the state of its row, and notify it of later changes."""
         with _STATES:
             if self.outcomes is not None:
                 found = self.outcomes[future.row]
-                future.start(FINISHED, found, self.failure if found is None else None)
+                future.start(FINISHED, found, self.failure_of(future.row) if found is None else None)
             elif future.start(self.state, None, None):
                 self._watchers.append(future)
 
@@ -113,23 +116,35 @@ class MessageBatch(Generic[P, S]):
             self._dropped = frozenset(dropped)
             self.messages = [one for row, one in enumerate(self.messages) if row not in dropped]
 
-    def settle(self, outcomes: Outcomes[S], failure: BaseException | None = None) -> None:
-        """Set the results of the messages that ``begin`` kept, and why those with ``None`` were not acknowledged.
+    def failure_of(self, row: int) -> BaseException:
+        """Return why a row of a settled batch was not acknowledged."""
+        assert self.failure is not None
+        return self._failures.get(row, self.failure)
+
+    def settle(
+        self,
+        outcomes: Outcomes[S],
+        failure: BaseException | None = None,
+        failures: Mapping[int, BaseException] = NO_FAILURES,
+    ) -> None:
+        """Set the results of the messages that ``begin`` kept, and why those with ``None`` were not acknowledged:
+        because of ``failure``, unless ``failures`` has the row's own.
 
         Only the first call has an effect.
         """
         if self.outcomes is not None:
             return
         if self._dropped:
+            failures = self._of_kept(failures)
             outcomes = self._with_dropped(outcomes)
         with _STATES:
-            self.failure = failure or MetaqError("not acknowledged")
+            self.failure, self._failures = failure or MetaqError("not acknowledged"), failures
             self.outcomes, self.messages = outcomes, []
             watchers, self._watchers = self._watchers, []
         for one in watchers:
             found = outcomes[one.row]
             if found is None:
-                one.set_exception(self.failure)
+                one.set_exception(self.failure_of(one.row))
             else:
                 one.set_result(found)
         if self.submitter_loop is not None:
@@ -139,6 +154,11 @@ class MessageBatch(Generic[P, S]):
         """Return ``outcomes`` with ``None`` for the messages that were left out."""
         rest = iter(outcomes)
         return [None if row in self._dropped else next(rest) for row in range(len(outcomes) + len(self._dropped))]
+
+    def _of_kept(self, failures: Mapping[int, BaseException]) -> Mapping[int, BaseException]:
+        """Return ``failures`` of the rows that were sent under their numbers among all."""
+        kept = [row for row in range(len(self.messages) + len(self._dropped)) if row not in self._dropped]
+        return {kept[number]: failure for number, failure in failures.items()}
 
 
 class OpenBatches(Generic[P, S]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from fix_broker import wait_until
@@ -11,13 +12,16 @@ from rocketmq_clients import ScriptedBench, on_scripted_cluster
 
 from metaq.backends.rocketmq.batch_writer import BatchWriter
 from metaq.backends.rocketmq.body_limits import BODY_BYTES_MAX
-from metaq.backends.rocketmq.errors import BatchNotStored
+from metaq.backends.rocketmq.errors import BatchNotStored, RequestRefused
+from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.reads.pull_reader import pull_range
 from metaq.discovery.name_server import NameServerDirectory
+from metaq.errors import DeadlineExceeded
 from metaq.formats.rocketmq.batches import BatchElement, encode_batch
 from metaq.formats.rocketmq.records import Record, read_records
-from metaq.model import OffsetRange, Partition
-from metaq.net.retry import RetryPolicy
+from metaq.model import Address, OffsetRange, Partition
+from metaq.net.retry import RetryPolicy, TimeLimit
+from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE
 from metaq.testing.rocketmq_server import ScriptedCluster
 
@@ -32,6 +36,20 @@ def write_and_flush(writer: BatchWriter, queue_id: int, *bodies: bytes) -> None:
     """A refusal may come with either."""
     writer.write("orders", queue_id, batch(*bodies), len(bodies))
     writer.flush()
+
+
+class Moving(NameServerDirectory):
+    """Has ``old`` as the master's address until it is invalidated, then ``new``."""
+
+    def __init__(self, cluster: ScriptedCluster, pool: SessionPool, old: Address, new: Address) -> None:
+        super().__init__(cluster.name_servers, pool)
+        self._master, self._new = old, new
+
+    def write_address(self, broker_name: str, *, topic: str | None = None) -> Address:
+        return self._master
+
+    def invalidate(self) -> None:
+        self._master = self._new
 
 
 class Bench(ScriptedBench):
@@ -191,6 +209,67 @@ def test_other_refusals_are_raised_at_once(bench: Bench, code: int, text: str) -
         write_and_flush(writer, 1, b"a")
     assert bench.clock.slept_s == []
     writer.close()
+
+
+@pytest.mark.parametrize("code", [13, 14])
+def test_after_a_refusal_the_other_responses_can_be_waited_for(bench: Bench, code: int) -> None:
+    bench.broker.latency_s = lambda command: 0.3 if command.ext.get("e") in ("1", "2") else 0.0
+    for queue_id in (0, 2):
+        bench.broker.refuse(BATCH, code, f"not queue {queue_id}", times=99, queue=queue_id)
+    writer = bench.writer()
+    for queue_id in (1, 2, 1):
+        writer.write("orders", queue_id, batch(b"%d" % queue_id), 1)
+    with pytest.raises(BatchNotStored, match="not queue 0"):
+        write_and_flush(writer, 0, b"0")
+    assert writer.settle() is None
+    assert [str(receipt.queue) for receipt in writer.take_receipts().values()] == ["orders/broker-a:1"]
+    assert {number: str(error)[-11:] for number, error in writer.failures().items()} == {
+        1: "not queue 2",
+        3: "not queue 0",
+    }
+    writer.close()
+    assert bench.sent().count("1") == 1  # the second batch of the queue was not sent any more
+
+
+def test_a_response_that_is_lost_after_a_refusal_is_the_failure_of_its_send(bench: Bench) -> None:
+    bench.broker.latency_s = lambda command: 60.0 if command.ext.get("e") == "1" else 0.0
+    bench.broker.refuse(BATCH, 13, queue=0)
+    limit = TimeLimit(0.3, bench.clock)
+    writer = bench.writer(limit=limit)
+    writer.write("orders", 1, batch(b"b"), 1)
+    with pytest.raises(BatchNotStored, match="MESSAGE_ILLEGAL"):
+        write_and_flush(writer, 0, b"a")
+    lost = writer.settle()
+    assert isinstance(lost, DeadlineExceeded)
+    assert [type(error) for error in writer.failures().values()] == [DeadlineExceeded, RequestRefused]
+    assert writer.settle() is None
+    writer.close()
+
+
+def test_a_broker_that_is_shutting_down_answers_what_it_has_got(bench: Bench) -> None:
+    bench.broker.latency_s = lambda command: 0.3 if command.ext.get("e") == "1" else 0.0
+    bench.broker.refuse(BATCH, 1500, "go away", queue=0)
+    writer = bench.writer()
+    writer.write("orders", 1, batch(b"b"), 1)
+    write_and_flush(writer, 0, b"a")
+    writer.close()
+    assert (bench.bodies(0), bench.bodies(1)) == ([b"a"], [b"b"])
+
+
+def test_a_master_that_has_moved_answers_what_it_has_got() -> None:
+    with ScriptedCluster(("broker-a", "broker-b")) as cluster, closing(SessionPool(Timeouts(2.0, 2.0))) as pool:
+        cluster.create_topic("orders", 2)
+        old, new = cluster.broker("broker-a"), cluster.broker("broker-b")
+        routes = Moving(cluster, pool, old.address(), new.address())
+        old.latency_s = lambda command: 0.3 if command.ext.get("e") == "1" else 0.0
+        old.refuse(BATCH, 14, "no master any more", times=99, queue=0)
+        writer = BatchWriter(pool, routes, "broker-a", policy=RetryPolicy(3, 0.01))
+        writer.write("orders", 1, batch(b"b"), 1)
+        writer.write("orders", 0, batch(b"a"), 1)
+        assert len(writer.flush()) == 2
+        writer.close()
+        ends = [[broker.store.queue("orders", number).end for number in range(2)] for broker in (old, new)]
+        assert ends == [[0, 1], [1, 0]]
 
 
 def test_less_durable_is_stored_and_warned_of_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
