@@ -142,8 +142,8 @@ class RocketSent:
 
     ``message_id`` is the id that this client gave (UNIQ_KEY), ``offset_message_id`` the broker's. For a delayed
     message, ``partition`` and ``offset`` refer to the queue in which it waits. ``is_durable`` is false if the broker
-    stored it with less durability than configured (the disk was too slow, or a slave is too slow or missing). ``recall_handle`` cancels a timed
-    message. ``offset`` is -1 for a message of a transaction.
+    stored it with less durability than configured (the disk was too slow, or a slave was too slow or missing).
+    ``recall_handle`` cancels a timed message. ``offset`` is -1 for a message of a transaction.
     """
 
     topic: str
