@@ -9,6 +9,7 @@ from typing import Any
 from forked import in_child
 
 from metaq.client.sending.batches import MessageBatch, OpenBatches
+from metaq.client.sending.futures import future_of
 
 
 def contents(batches: list[MessageBatch[str, int]]) -> list[tuple[str, Any, list[str]]]:
@@ -87,3 +88,16 @@ def test_a_child_sends_although_a_thread_of_its_parent_used_a_batch() -> None:
 
     assert in_child(sends)
     thread.join()
+
+
+def test_messages_have_failures_of_their_own_beside_those_that_were_cancelled() -> None:
+    batch: MessageBatch[str, int] = MessageBatch("a", 0)
+    batch.messages += ["cancelled", "refused", "stored", "not sent", "refused, too"]
+    futures = [future_of((batch, row)) for row in range(5)]
+    assert futures[0].cancel()
+    assert not futures[1].done()  # somebody watches it
+    batch.begin()
+    common, first, second = ValueError("common"), ValueError("first"), ValueError("second")
+    batch.settle([None, 7, None, None], common, {0: first, 3: second})
+    assert [future.exception() for future in futures[1:]] == [first, None, common, second]
+    assert futures[2].result() == 7
