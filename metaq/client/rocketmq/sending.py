@@ -59,7 +59,7 @@ _ONE_TRY: Final = RetryPolicy(retries=0)
 
 
 @dataclass(slots=True)
-class Outcome:
+class RowOutcomes:
     """What became of rows. ``sent`` has a record or ``None`` for each, in order.
 
     ``failures``: row number -> its own reason, for rows that were refused, and for those whose answer is lost though
@@ -248,11 +248,11 @@ class Sender:
             raise _send_failed(topic, outcome.failure, outcome.sent) from outcome.failure
         return [one for one in outcome.sent if one is not None]
 
-    def deliver(self, topic: str, rows: Sequence[Row], *, within_s: float = math.inf) -> Outcome:
+    def deliver(self, topic: str, rows: Sequence[Row], *, within_s: float = math.inf) -> RowOutcomes:
         """Store messages as ``send`` does; return what became of each."""
         for number, row in enumerate(rows):
             row.number = number
-        outcome = Outcome([None] * len(rows))
+        outcome = RowOutcomes([None] * len(rows))
         outcome.failure = self._deliver(topic, rows, outcome, within_s)
         if outcome.failure is not None:
             self._queues.pop(topic, None)  # its queues may have moved
@@ -279,7 +279,7 @@ class Sender:
                 what = f"the body has {size} bytes, and broker {queue.broker_name!r} takes at most {limit}"
                 raise ValueError(f"{what} (its maxMessageSize)")
 
-    def _deliver(self, topic: str, rows: Sequence[Row], outcome: Outcome, within_s: float) -> MetaqError | None:
+    def _deliver(self, topic: str, rows: Sequence[Row], outcome: RowOutcomes, within_s: float) -> MetaqError | None:
         """Send ``rows``, and record in ``outcome`` what becomes of each; return why not all are acknowledged."""
         failed: set[str] = set()
         limit = TimeLimit(max(0.0, min(within_s, self.pool.timeouts.all_tries_s)), self.pool.clock)
@@ -306,7 +306,7 @@ class Sender:
         self,
         topic: str,
         by_broker: Mapping[str, list[Row]],
-        outcome: Outcome,
+        outcome: RowOutcomes,
         quick: set[str],
         limit: TimeLimit,
     ) -> dict[str, MetaqError]:
@@ -408,7 +408,7 @@ class _BrokerRows:
                     elements = (BatchElement(row.body, row.encoded) for row in request)
                     self._writer.write(self._topic, queue.index, encode_batch(elements), len(request))
 
-    def note(self, outcome: Outcome) -> None:
+    def note(self, outcome: RowOutcomes) -> None:
         """Record what was acknowledged, also after a failure, and the rows' own failures."""
         for number, receipt in self._writer.take_receipts().items():
             partition, offset, is_durable = receipt.queue.partition, receipt.offset, receipt.is_durable
