@@ -51,6 +51,9 @@ from metaq.statuses import STATUSES
 _DISK_FULL: Final = re.compile("disk is (?:nearly )?full|No space left on device|Disk quota exceeded")
 """In the text of a refusal: the broker takes messages again when its disk has space."""
 
+_MAY_BE_COMMITTED: Final = re.compile("is committed, and readable once|outcome of transaction .* is known after")
+"""In the text of a refused commit: the transaction is committed, or may be."""
+
 
 class MetaqError(Exception):
     """Base of all errors of this package."""
@@ -204,6 +207,13 @@ class TransactionError(BrokerError):
         super().__init__(address, action, code, text)
         self.xa_code = xa_code
         self.args = (*self.args, xa_code)
+
+    @property
+    def retryable(self) -> bool:  # type: ignore[override]
+        """As ``BrokerError``, except for a commit that is done or may be: a program that repeated its transaction would
+        send the messages twice.
+        """
+        return super().retryable and not (" COMMIT" in self.action and _MAY_BE_COMMITTED.search(self.text))
 
 
 class TopicNotFound(MetaqError):

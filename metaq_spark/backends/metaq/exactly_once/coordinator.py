@@ -357,12 +357,18 @@ def _refusal(broker: TransactionSteps, posted: Posted) -> TransactionError | Non
 
 def _unfinished(broker_id: int, posted: Posted, error: TransactionError) -> MetaqError:
     if error.xa_code not in ENDED_BY_HAND:
-        return error
+        return _CommitUnderWay(*error.args) if error.away else error
     return ExactlyOnceError(
         f"branch {_key(posted)} belongs to the batch, but was completed manually on broker {broker_id}, so its "
         f"messages are missing ({error.text}). To continue without them, run there: metaq-broker ctl transaction "
         "accept KEY"
     )
+
+
+class _CommitUnderWay(TransactionError):
+    """A broker whose disk is full refused a COMMIT, or cannot store the messages yet. COMMIT may be repeated."""
+
+    retryable = True
 
 
 def _key(posted: Posted) -> Xid:

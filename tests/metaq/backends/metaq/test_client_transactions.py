@@ -53,6 +53,23 @@ def test_a_branch_goes_through_both_phases() -> None:
     assert bench.transport.finished
 
 
+FULL = b"[Errno 28] No space left on device"
+COMMITTED = b"transaction 'K' is committed, and readable once the broker can store its messages: " + FULL
+UNKNOWN = b"outcome of transaction 'K' is known after a restart of the broker: " + FULL
+
+
+@pytest.mark.parametrize(
+    ("text", "retryable"), [(b"transaction journal: " + FULL, True), (COMMITTED, False), (UNKNOWN, False)]
+)
+def test_a_transaction_is_not_repeated_if_it_may_be_committed(text: bytes, *, retryable: bool) -> None:
+    bench = Bench(
+        (b"transaction TX:SESSION:2 SESSION COMMIT_ONE_PHASE 1", refused(1, b"XAException:code=-3,msg=" + text)),
+    )
+    with pytest.raises(TransactionError) as error:
+        bench.transactions.commit(bench.transactions.local_id())
+    assert (error.value.retryable, error.value.away) == (retryable, True)
+
+
 def test_a_local_transaction_has_one_phase() -> None:
     bench = Bench(
         (b"transaction TX:SESSION:2 SESSION BEGIN 0 1", ok(1)),

@@ -13,9 +13,10 @@ from fix_broker import StartBroker, wait_until
 from recorded import Recorded
 
 from metaq.backends.metaq.pool import SessionPool
-from metaq.backends.metaq.transactions import DecidedBatch, TransactionSteps
+from metaq.backends.metaq.transactions import DecidedBatch, Posted, TransactionSteps
 from metaq.errors import MetaqError, TransactionError
 from metaq.net.transport import TCP, Timeouts
+from metaq.protocols.text.commands import TransactionCommand
 from metaq_spark.backends.metaq.exactly_once.branches import BranchLimits
 from metaq_spark.backends.metaq.exactly_once.commit import WrittenMessages, abort_write, commit_batch
 from metaq_spark.backends.metaq.exactly_once.coordinator import Coordinator
@@ -79,6 +80,24 @@ def test_a_driver_that_dies_after_the_first_of_two_commits(harness: Harness) -> 
     harness.restart(7)
     harness.coordinator.finish(batch(0), harness.write(batch(0)))
     assert (harness.everything(), harness.prepared()) == ([["0/0"], ["0/0"]], NOTHING_LEFT)
+
+
+def test_a_commit_whose_messages_cannot_be_stored_yet_is_repeated(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle, left = TransactionSteps.settle, [1, 2]
+    text = "transaction 'K' is committed, and readable once the broker can store its messages: No space left on device"
+
+    def stalled(self: TransactionSteps, posted: Posted) -> str:
+        answer = settle(self, posted)
+        if left and isinstance(posted.command, TransactionCommand) and posted.command.type == "COMMIT_TWO_PHASE":
+            left.pop()
+            raise TransactionError("b:1", "transaction COMMIT_TWO_PHASE of K", 500, text, -3)
+        return answer
+
+    monkeypatch.setattr(TransactionSteps, "settle", stalled)
+    harness.coordinator.finish(batch(0), harness.write(batch(0)))
+    assert (left, harness.everything(), harness.prepared()) == ([], [["0/0"]] * 2, NOTHING_LEFT)
 
 
 def test_a_zombie_is_refused_and_nothing_of_it_stays(harness: Harness) -> None:
