@@ -12,6 +12,7 @@ are removed.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 from metaq.errors import MetaqError
@@ -37,15 +38,16 @@ class Finished:
         return bool(self._chunk(ordinal // CHUNK_MESSAGES)[byte] >> bit & 1)
 
     def add(self, ordinals: Iterable[int], saved: Saved | None = None) -> None:
-        """Mark ordinals as finished; ``saved`` is called once, when that is durable."""
-        changed: dict[int, bytearray] = {}
-        for ordinal in ordinals:
-            if ordinal >= self.below:
-                number = ordinal // CHUNK_MESSAGES
-                byte, bit = divmod(ordinal % CHUNK_MESSAGES, 8)
-                changed[number] = chunk = self._chunk(number)
-                chunk[byte] |= 1 << bit
+        """Mark ordinals as finished, in memory also if the table is full; ``saved`` is called once, when that is
+        durable.
+        """
+        changed = self._marked(ordinals)
+        self._chunks.update(changed)
         self._save(changed, saved)
+
+    def add_saved(self, ordinal: int, saved: Saved) -> None:
+        """Mark an ordinal as finished, unless the table is full or closed: then nothing changes."""
+        self._save(self._marked([ordinal]), saved)
 
     def cut(self, end: int) -> bool:
         """Unmark the ordinals from ``end`` on, which do not exist yet; return whether some were marked."""
@@ -79,17 +81,31 @@ class Finished:
         """Call ``saved`` once all that was added so far is durable."""
         self._state.when_durable(saved)
 
+    def _marked(self, ordinals: Iterable[int]) -> dict[int, bytearray]:
+        """Return changed copies of the chunks."""
+        changed: dict[int, bytearray] = {}
+        for ordinal in ordinals:
+            if ordinal >= self.below:
+                number = ordinal // CHUNK_MESSAGES
+                byte, bit = divmod(ordinal % CHUNK_MESSAGES, 8)
+                if number not in changed:
+                    changed[number] = self._chunk(number).copy()
+                changed[number][byte] |= 1 << bit
+        return changed
+
     def _save(self, changed: dict[int, bytearray], saved: Saved | None) -> None:
         try:
             for number, chunk in changed.items():
                 self._state.put(f"{self._key}/{number}", bytes(chunk))
-            below = self._first_open()
-            if below > self.below:
-                self._raise(below)
+                self._chunks[number] = chunk
         except (MetaqError, ValueError) as error:  # the table is full, or closed
             if saved is not None:
                 saved(error)
             return
+        below = self._first_open()
+        if below > self.below:
+            with suppress(MetaqError, ValueError):  # the chunks are enough; it is tried again with the next ones
+                self._raise(below)
         if saved is not None:
             self._state.when_durable(saved)
 
@@ -104,8 +120,8 @@ class Finished:
 
     def _raise(self, below: int) -> None:
         first, last = self.below // CHUNK_MESSAGES, below // CHUNK_MESSAGES
-        self.below = below
         self._state.put(self._key, str(below).encode())
+        self.below = below
         for number in range(first, last):
             if self._chunks.pop(number, None) is not None or self._state.get(f"{self._key}/{number}") is not None:
                 self._state.delete(f"{self._key}/{number}")

@@ -20,6 +20,7 @@ from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.sends import RecallMessage, RecallMessageResponse
 from metaq_broker.log.engine.outcomes import Refusal
+from metaq_broker.log.files.errors import StateNotWritten
 from metaq_broker.rocketmq.delays.delays import HANDLE_VERSION
 from metaq_broker.rocketmq.delays.timed_queue import TimedQueue
 from metaq_broker.rocketmq.delays.waiting_messages import REAL_TOPIC
@@ -56,8 +57,12 @@ class RecallRequests:
         def saved(error: Exception | None) -> None:
             if error is None:
                 call.answer(command.reply(ext=RecallMessageResponse(msg_id=message_id).ext()))
+            elif isinstance(error, StateNotWritten):
+                remark = f"the message is recalled, unless the broker ends before that is on the disk: {error}"
+                call.answer(command.reply(ResponseCode.SYSTEM_ERROR, remark=remark))
             else:
-                call.answer(command.reply(ResponseCode.SYSTEM_ERROR, remark=str(error)))
+                remark = f"recall failed, the message still waits: {error}"
+                call.answer(command.reply(ResponseCode.SYSTEM_ERROR, remark=remark))
 
         self._timed.recall(record.queue_offset, saved)
         return None

@@ -78,8 +78,11 @@ class TimedQueue(Generic[M]):
         return ordinal not in self._finished and not under_way and ordinal < self._log.end(0)
 
     def recall(self, ordinal: int, saved: Saved) -> None:
-        """Cancel the delivery of a message that ``waits``; ``saved`` is called when that is durable."""
-        self._finished.add([ordinal], saved)
+        """Cancel the delivery of a message that ``waits``; ``saved`` is called once, when that is durable.
+
+        With ``StateNotWritten`` it is cancelled in memory, and written later. With another error it still waits.
+        """
+        self._finished.add_saved(ordinal, saved)
 
     def run(self, now_ms: int) -> int:
         """Deliver due messages; return when to call again. Deliveries continue after the return."""

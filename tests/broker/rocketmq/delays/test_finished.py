@@ -5,7 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from metaq_broker.log.files.errors import StateFull
 from metaq_broker.rocketmq.delays.finished import CHUNK_MESSAGES, Finished
+from metaq_broker.rocketmq.moves.log import Saved
 from waiting_topics import Disk, MemoryLog
 
 
@@ -29,6 +31,46 @@ def test_saved_is_called_when_all_is_durable() -> None:
     assert said == [None, None]
     again = Finished(MemoryLog(log.disk), "timed")
     assert [ordinal in again for ordinal in (0, 1, CHUNK_MESSAGES, CHUNK_MESSAGES + 1)] == [True, False, False, True]
+
+
+class FullTable(MemoryLog):
+    """There is no space for the keys in ``full``."""
+
+    full: tuple[str, ...] = ()
+
+    def put(self, key: str, value: bytes, on_durable: Saved | None = None) -> None:
+        if key in self.full:
+            raise StateFull(key, 5)
+        super().put(key, value, on_durable)
+
+
+def test_what_a_full_table_refuses_is_finished_or_not_as_asked() -> None:
+    log, said = FullTable(Disk()), list[Exception | None]()
+    finished = Finished(log, "timed")
+    finished.add([3])
+    log.full = ("timed/0",)
+    finished.add_saved(4, said.append)
+    finished.add([5], said.append)
+    assert [ordinal in finished for ordinal in (3, 4, 5)] == [True, False, True]
+    assert [type(each) for each in said] == [StateFull, StateFull]
+    log.full = ()
+    finished.add_saved(4, said.append)
+    log.sync_all()
+    assert said[2:] == [None]
+    again = Finished(MemoryLog(log.disk), "timed")
+    assert [ordinal in again for ordinal in (3, 4, 5)] == [True, True, True]
+
+
+def test_a_limit_that_a_full_table_refuses_is_put_with_the_next_messages() -> None:
+    log, said = FullTable(Disk()), list[Exception | None]()
+    finished = Finished(log, "timed")
+    log.full = ("timed",)
+    finished.add([0], said.append)
+    log.sync_all()
+    assert (said, finished.below, 0 in Finished(MemoryLog(log.disk), "timed")) == ([None], 0, True)
+    log.full = ()
+    finished.add([1])
+    assert (finished.below, log.table["timed"]) == (2, b"2")
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from base64 import urlsafe_b64decode
 from pathlib import Path
 
 import pytest
 from metaq_broker.rocketmq.delays.delays import recall_handle
+from metaq_broker.testing import Fault, FaultyFiles
 from remoting_brokers import WaitingBroker, play
 from waiting import until
 
@@ -38,6 +40,44 @@ def test_taken_back_in_time_and_never_delivered(tmp_path: Path) -> None:
 
     play(tmp_path, scenario, clean=False)
     play(tmp_path, after)
+
+
+def test_a_recall_that_the_state_has_no_space_for_leaves_the_message_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(broker: WaitingBroker) -> None:
+        await broker.stored(b"waits", {"TIMER_DELAY_MS": "800"})
+        handle = broker.last_sent.fields["recallHandle"]
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.state, "bytes_max", 0)
+            refused = await broker.ask(recall(handle))
+        await broker.bodies_are(b"waits")
+        text = "recall failed, the message still waits: no space for"
+        assert (refused.code, str(refused.remark)[: len(text)]) == (1, text)
+
+    play(tmp_path, scenario)
+
+
+def test_a_recall_that_the_disk_refuses_holds_while_the_broker_runs(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+
+    async def scenario(broker: WaitingBroker) -> None:
+        await broker.stored(b"recalled", {"TIMER_DELAY_MS": "2000"})
+        handle = broker.last_sent.fields["recallHandle"]
+        files.fault = Fault(1, errno.ENOSPC, lasting=True, calls=frozenset({"pwrite", "create"}))
+        refused = await broker.ask(recall(handle))
+        text = "the message is recalled, unless the broker ends before that is on the disk: "
+        assert (refused.code, str(refused.remark)[: len(text)]) == (1, text)
+        assert (await broker.ask(recall(handle))).code == 29
+        files.fault = None
+        await until(lambda: broker.state.failure is None)
+
+    async def after(broker: WaitingBroker) -> None:
+        await broker.stored(b"right", {"TIMER_DELAY_MS": "2000"})
+        await broker.bodies_are(b"right")
+
+    play(tmp_path, scenario, clean=False, files=files)
+    play(tmp_path, after, files=files)
 
 
 @pytest.mark.parametrize(
