@@ -3,7 +3,8 @@
 A successful sync is passed to ``send_missing`` and stays pending until ``settle_job``. So readers, producers and
 transactions see only what both brokers have. Messages that are appended meanwhile go with the next sync. Puts do not
 wait for a slave that is disconnected: ``give_up`` refuses them. Their messages are stored nevertheless, and become
-readable once the slave has them. Commits of transactions wait, because they cannot be undone.
+readable once the slave has them. Commits of transactions wait, because they cannot be undone, and so does what the
+broker itself moves: it would move a refused message a second time.
 """
 
 from __future__ import annotations
@@ -49,6 +50,12 @@ class PairedCommit(GroupCommit):
         else:
             waiter = _Waiter(callback, self._impatient)
             self.wait_durable(log, end_offset, waiter.notify)
+
+    def wait_patiently(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
+        if self._fenced is None and self.send_missing is not None:
+            self.wait_durable(log, end_offset, callback)
+        else:
+            self.wait(log, end_offset, callback)
 
     def wait_durable(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
         if self._fenced is not None:

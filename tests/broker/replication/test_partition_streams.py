@@ -6,13 +6,17 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from metaq_broker.log.engine.outcomes import StorageFailed
+from metaq_broker.log.engine.appends import Append, Terms
+from metaq_broker.log.engine.outcomes import Appended, Refusal, StorageFailed
 from metaq_broker.log.streams import lost_found
 from metaq_broker.log.streams.facts import EpochStart, StreamOrigin
 from metaq_broker.log.streams.stream import JOURNAL, STATE, StreamBytes, StreamDamaged, StreamRefused
 from pair_disks import PairDisk, bodies_in, copy, durable, follow, segments, until_true
 from stored import put
 from waiting import in_loop
+
+from metaq.formats.frame_block import FrameBlock
+from metaq.formats.frames import encode_frame
 
 
 def numbered(count: int, mark: str = "m") -> list[bytes]:
@@ -55,6 +59,24 @@ async def test_nothing_is_readable_or_acknowledged_before_it_is_confirmed(tmp_pa
     stream.confirm(stream.end)
     assert leader.bodies() == numbered(1) + numbered(2, "new")
     assert leader.answers == [None] * 3
+    await leader.close()
+
+
+@in_loop
+async def test_what_the_broker_moves_itself_is_not_refused_with_the_puts(tmp_path: Path) -> None:
+    leader = PairDisk(tmp_path)
+    moved: list[Refusal | None] = []
+    await leader.lead(1, alone=False)
+    for body, answers, is_patient in ((b"put", leader.answers, False), (b"moved", moved, True)):
+        frames = FrameBlock.of([encode_frame(0, 0, body)])
+        outcome = leader.engine.append(Append("t", 0, frames, Terms.MADE, is_patient=is_patient), answers.append)
+        assert isinstance(outcome, Appended), outcome
+    leader.streams.refuse_waiting("too few members have it")
+    assert [type(answer) for answer in leader.answers] == [StorageFailed]
+    assert moved == []
+    await until_true(lambda: leader.stream("t-0").durable_end == leader.stream("t-0").end)
+    leader.stream("t-0").confirm(leader.stream("t-0").end)
+    assert (moved, leader.bodies()) == ([None], [b"put", b"moved"])
     await leader.close()
 
 

@@ -27,6 +27,8 @@ from metaq.client.rocketmq.async_client import AsyncRocketMQ
 from metaq.model import Address
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.fields import Request
+from metaq.protocols.remoting.headers.transactions import COMMIT, ROLLBACK, EndTransaction
 from metaq.testing.ports import free_port
 
 NAMES = "brokerName=broker-a\nbrokerIP1=127.0.0.1\nmessageDelayLevel=1s\n"
@@ -182,6 +184,54 @@ async def test_what_the_slave_does_not_have_is_not_acknowledged(tmp_path: Path, 
                 assert await bodies_of(mq, "orders") == [b"first"]
             await until_in_sync(master)
             await until_same(tmp_path / "m", tmp_path / "s")
+
+
+MOVED = {"level": "DELAY\x011", "time": "TIMER_DELAY_MS\x01700", "commit": "TRAN_MSG\x01true\x02PGROUP\x01shop"}
+
+
+@pytest.mark.parametrize("how", MOVED)
+@in_loop
+async def test_what_the_slave_gets_late_is_moved_once(tmp_path: Path, how: str) -> None:
+    """The move is synced here, and the slave does not answer: the move is not made a second time."""
+    waits = MOVED[how]
+    async with running(configured(tmp_path / "s", role=gregor())) as slave:
+        role = samsa(slave, 500) + front_end()
+        async with running(configured(tmp_path / "m", role=role)) as master, client_of(master) as mq:
+            await until_in_sync(master)
+            await send(mq, "orders", "first")
+            sent = await asyncio.to_thread(_ask, master, send_header(topic="orders", properties=waits), b"moved")
+            assert sent.code == 0, sent.remark
+            with holding_copies(slave):
+                ending = None
+                if how == "commit":
+                    ending = asyncio.create_task(asyncio.to_thread(_ask, master, _end(sent, COMMIT)))
+                await until(lambda: "no answer" in str(master.replication.trouble), "the slave to be too slow")
+                if ending is not None:  # what the slave will have is committed
+                    refused = await asyncio.to_thread(_ask, master, _end(sent, ROLLBACK))
+                    assert "was ended before" in str(refused.remark)
+            await until_in_sync(master)
+            while b"moved" not in (found := await bodies_of(mq, "orders")):
+                pass
+            await asyncio.sleep(1.5)  # a refused move is tried again every second
+            await send(mq, "orders", "last")
+            assert found == [b"first", b"moved"]
+            assert await bodies_of(mq, "orders") == [b"first", b"moved", b"last"]
+            assert ending is None or (await ending).code == 0
+
+
+def _ask(broker: Broker, header: Request, body: bytes = b"") -> RemotingCommand:
+    with Asker(rocketmq_of(broker)) as asker:
+        return asker.response(header, body)
+
+
+def _end(sent: RemotingCommand, how: int) -> EndTransaction:
+    return EndTransaction(
+        producer_group="shop",
+        msg_id="U",
+        tran_state_table_offset=int(sent.ext["queueOffset"]),
+        commit_log_offset=int(sent.ext["msgId"][16:], 16),
+        commit_or_rollback=how,
+    )
 
 
 @in_loop

@@ -36,7 +36,8 @@ class Append(NamedTuple):
     """A ``block`` for one partition; commits may append the blocks ``behind`` it in the same unit.
 
     A body may have ``extra_bytes`` beyond maxMessageSize. Message ids are given at the append, in place if the block is
-    writable; committed frames keep theirs.
+    writable; committed frames keep theirs. ``is_patient``: it is not refused when the slave of a pair is disconnected
+    after the append, but waits until the slave is back.
     """
 
     topic: str
@@ -45,6 +46,7 @@ class Append(NamedTuple):
     terms: Terms
     extra_bytes: int = 0
     behind: Sequence[FrameBlock] = ()
+    is_patient: bool = False
 
 
 def sort_out(block: FrameBlock, body_bytes_max: int) -> tuple[FrameBlock | None, dict[int, Refusal]]:

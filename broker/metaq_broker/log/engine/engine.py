@@ -178,7 +178,8 @@ class Engine:
                 self.statistics.put_seconds.observe(self._clock.monotonic() - began, count)
             on_durable(None if error is None else StorageFailed(str(error), error))
 
-        wait = self._commit.wait_durable if is_committed else self._commit.wait
+        commit = self._commit
+        wait = commit.wait_durable if is_committed else commit.wait_patiently if unit.is_patient else commit.wait
         wait(log, end, durable)
         return Appended(log.index, ids, first, end, ordinal, rejected)
 

@@ -176,6 +176,10 @@ class GroupCommit:
         else:
             partition.waiters.append((end_offset, callback))
 
+    def wait_patiently(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
+        """Like ``wait``; in a pair, the slave's disconnection is no error: the wait continues until it is back."""
+        self.wait(log, end_offset, callback)
+
     def wait_durable(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
         """Like ``wait``, but call back only once the append is durable and readable; with a threshold, start a sync.
 

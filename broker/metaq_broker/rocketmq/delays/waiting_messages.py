@@ -140,13 +140,13 @@ class StoreMoves:
         def made(refusal: Refusal) -> Callable[[Exception | None], None]:
             def again(error: Exception | None) -> None:
                 if error is None:
-                    self._store.append(*queue, messages, done)
+                    self._store.append(*queue, messages, done, is_own=True)
                 else:
                     stored(refusal)
 
             return again
 
-        self._store.append(*queue, messages, first_done)
+        self._store.append(*queue, messages, first_done, is_own=True)
 
     def end(self, queue: Queue) -> int:
         return self._store.max_offset(*queue)

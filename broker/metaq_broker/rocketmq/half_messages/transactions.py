@@ -270,7 +270,8 @@ class HalfTopics:
             stored(outcome if isinstance(outcome, Refusal) else outcome.queue_offset)
 
         host = self._store.store_host
-        self._store.append(NOTE_TOPIC, 0, [OutgoingMessage(body, f"TAGS\x01{kind}".encode(), 0, host)], done)
+        note = OutgoingMessage(body, f"TAGS\x01{kind}".encode(), 0, host)
+        self._store.append(NOTE_TOPIC, 0, [note], done, is_own=True)
 
     def ask(self, half: StoredHalf[OutgoingMessage], times: int) -> bool:
         found = self._store.find(half.origin)

@@ -179,11 +179,22 @@ class MessageStore:
 
     # ---- storing
 
-    def append(self, topic: str, queue: int, messages: Sequence[OutgoingMessage], done: OnStored) -> None:
+    def append(
+        self,
+        topic: str,
+        queue: int,
+        messages: Sequence[OutgoingMessage],
+        done: OnStored,
+        *,
+        is_own: bool = False,
+    ) -> None:
         """Store messages as one unit; ``done`` is called once with where they are, or why they are not.
 
         It is called when they may be acknowledged, and never before this returns, except with a refusal. The callers
         check the lengths of clients' messages: one that waits may have been stored when longer ones were allowed.
+
+        ``is_own``: the broker repeats what is refused, so messages that will be readable are not refused. They wait
+        for the slave of a pair as long as necessary, and have no physical offsets if the disk refuses a number.
 
         Raises:
             FieldError: A number of a message does not fit.
@@ -204,7 +215,7 @@ class MessageStore:
             )
             for each in messages
         ]
-        self._append(topic, queue, [(FrameBlock.of(frames), done)], ANY_BYTES)
+        self._append(topic, queue, [(FrameBlock.of(frames), done)], ANY_BYTES, is_own=is_own)
 
     def append_frames(self, topic: str, queue: int, sends: Sequence[WaitingFrames]) -> None:
         """Append the frames of some sends as one unit; their ids are assigned when they are stored.
@@ -213,9 +224,12 @@ class MessageStore:
         """
         self._append(topic, queue, sends, self._extra_bytes)
 
-    def _append(self, topic: str, queue: int, sends: Sequence[WaitingFrames], extra_bytes: int) -> None:
-        unit = _Unit(self, topic, queue, sends)
-        outcome = self.engine.append(Append(topic, queue, unit.frames, Terms.MADE, extra_bytes), unit.durable)
+    def _append(
+        self, topic: str, queue: int, sends: Sequence[WaitingFrames], extra_bytes: int, *, is_own: bool = False
+    ) -> None:
+        unit = _Unit(self, topic, queue, sends, is_own=is_own)
+        append = Append(topic, queue, unit.frames, Terms.MADE, extra_bytes, is_patient=is_own)
+        outcome = self.engine.append(append, unit.durable)
         if isinstance(outcome, BlockInvalid) and len(sends) > 1:
             for send in sends:
                 self._append(topic, queue, [send], extra_bytes)
@@ -490,12 +504,14 @@ class _Unit:
     ``appended`` is set when the unit is in the log, before it is durable.
     """
 
-    __slots__ = ("_queue", "_sends", "_store", "_topic", "appended", "frames")
+    __slots__ = ("_is_own", "_queue", "_sends", "_store", "_topic", "appended", "frames")
 
     appended: Appended
 
-    def __init__(self, store: MessageStore, topic: str, queue: int, sends: Sequence[WaitingFrames]) -> None:
-        self._store, self._topic, self._queue, self._sends = store, topic, queue, sends
+    def __init__(
+        self, store: MessageStore, topic: str, queue: int, sends: Sequence[WaitingFrames], *, is_own: bool
+    ) -> None:
+        self._store, self._topic, self._queue, self._sends, self._is_own = store, topic, queue, sends, is_own
         self.frames = FrameBlock.joined([frames for frames, _ in sends])
 
     def refuse(self, refusal: Refusal) -> None:
@@ -514,16 +530,17 @@ class _Unit:
     def _answer(self, base: int | Exception) -> None:
         """Answer all sends: ``base`` makes offsets physical, or there is none, because the disk refused it."""
         step, host = self._store.step, self._store.store_host.hex().upper()
-        if isinstance(base, Exception):
+        if isinstance(base, Exception) and not self._is_own:
             step.at_end(partial(self._report, None))
             self.refuse(StorageFailed(str(base)))
             return
         _, ids, first, _, ordinal, _ = self.appended
-        offsets = [base + first + start for start in (0, *self.frames.ends[:-1])]
+        starts = (0, *self.frames.ends[:-1])
+        offsets = None if isinstance(base, Exception) else [base + first + start for start in starts]
         stored, at = [], 0
         for frames, _ in self._sends:
             end = at + frames.count
-            stored.append(StoredBatch(self._queue, ordinal + at, offsets[at:end], ids.first_ms, host))
+            stored.append(StoredBatch(self._queue, ordinal + at, (offsets or ())[at:end], ids.first_ms, host))
             at = end
         self._tell(stored)
         step.at_end(partial(self._report, offsets))  # listeners are called when the answers have left

@@ -33,7 +33,10 @@ class MoveLog(Protocol[M_contra]):
     """The log. A moved message contains its *origin*, the position of the waiting message (not 0)."""
 
     def append(self, queue: Queue, messages: Sequence[M_contra], stored: Stored) -> None:
-        """Append messages as one unit: all of them or none."""
+        """Append messages as one unit: all of them or none.
+
+        Refused messages are appended again. So those that may become readable without a restart are not refused.
+        """
 
     def end(self, queue: Queue) -> int:
         """Return the ordinal after the last readable message; 0 without a partition."""
