@@ -51,7 +51,7 @@ def end_half_message(
 
     Raises:
         TransactionError: The broker refuses.
-        RequestRefused: It refuses for a temporary reason.
+        RequestRefused: It refuses for a temporary reason, or carries the outcome out later, such as on a full disk.
         ConnectionFailed, DeadlineExceeded, ProtocolError: It is unknown whether the broker received it.
     """
     header = _end(half, outcome, transaction_id=half.message_id)

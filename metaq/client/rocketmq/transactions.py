@@ -238,7 +238,8 @@ class RocketTransaction:
         return replace(sent, offset=-1, offset_message_id=None)
 
     def commit(self) -> None:
-        """Have the messages delivered. If a broker does not answer, the state is ``left open``, and the broker asks.
+        """Have the messages delivered. If a broker does not answer, the state is ``left open``, and the broker asks; so
+        it is if a broker cannot store the commit now, such as on a full disk: it carries the commit out later.
 
         Raises:
             TransactionError: A broker refuses, because it has discarded a half message or rolled it back.
@@ -248,7 +249,8 @@ class RocketTransaction:
             self._end("commit", "committed")
 
     def rollback(self) -> None:
-        """Have the messages dropped. If a broker does not answer, the state is ``left open``, and the broker asks.
+        """Have the messages dropped. If a broker does not answer, or cannot store the rollback now, the state is
+        ``left open``, as for ``commit``.
 
         Raises:
             TransactionError: A broker refuses.
@@ -303,7 +305,7 @@ class RocketTransaction:
                     refusals.append(error)
                 except MetaqError as error:
                     state = "left open"
-                    _LOG.warning("a %s is not known to have arrived, the broker will ask: %s", how, error)
+                    _LOG.warning("a %s is not known to be stored, the broker keeps it or asks: %s", how, error)
             if refusals:
                 state = "left open"
                 raise refusals[0]

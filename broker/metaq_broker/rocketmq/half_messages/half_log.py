@@ -55,6 +55,17 @@ class OriginWrong(Refusal):
     origin: int
 
 
+@dataclass(frozen=True, slots=True)
+class HalfKept(Refusal):
+    """The decision cannot be stored now, because of ``reason``: it is in memory, and carried out once it can be.
+
+    If the broker is killed before, the producer is asked. A later decision replaces this one.
+    """
+
+    commit: bool
+    reason: Refusal
+
+
 ENDED: Final = "d"
 ASKED: Final = "c"
 ORDINALS_MAX: Final = 1024

@@ -30,6 +30,7 @@ from metaq_broker.rocketmq.half_messages.half_log import (
     ORDINALS_MAX,
     GroupWrong,
     HalfEnded,
+    HalfKept,
     HalfLog,
     HalfMessageDecided,
     HalfUnknown,
@@ -132,8 +133,8 @@ class HalfMessages(Generic[M]):
     # ---- deciding
 
     def decide(self, ordinal: int, origin: int, group: str, commit: bool, done: Done) -> None:
-        """Commit or roll back; ``done`` is called once, when that is durable, or with the reason why nothing
-        was done.
+        """Commit or roll back; ``done`` is called once, when that is durable, with ``HalfKept`` if it will be later, or
+        with the reason why nothing is done.
         """
         if not self.recovered:
             if len(self._early) < EARLY_MAX:
@@ -162,6 +163,7 @@ class HalfMessages(Generic[M]):
             if failed is not None and not isinstance(failed, HalfUnknown):
                 self._refused[half.ordinal] = half, commit
                 self._wake()
+                failed = HalfKept(commit, failed)
             done(failed or HalfMessageDecided(commit))
 
         if commit:

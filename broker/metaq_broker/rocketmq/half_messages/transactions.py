@@ -45,6 +45,7 @@ from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.half_messages.half_log import (
     GroupWrong,
     HalfEnded,
+    HalfKept,
     HalfMessageDecided,
     HalfUnknown,
     Note,
@@ -181,8 +182,10 @@ class Transactions:
                 call.answer(call.request.reply())
                 return
             fields = {"peer": call.session.client.peer, "group": asked.producer_group, "reason": outcome}
-            _LOG.info("a transaction was not ended", extra={"fields": fields})
-            call.answer(call.request.reply(ResponseCode.SYSTEM_ERROR, remark=_sentence(outcome)))
+            is_kept = isinstance(outcome, HalfKept)
+            _LOG.info("a transaction %s ended", "is not yet" if is_kept else "was not", extra={"fields": fields})
+            code = ResponseCode.SERVICE_NOT_AVAILABLE if is_kept else ResponseCode.SYSTEM_ERROR
+            call.answer(call.request.reply(code, remark=_sentence(outcome)))
 
         self.half_messages.decide(
             asked.tran_state_table_offset,
@@ -324,5 +327,12 @@ def _sentence(refusal: Refusal) -> str:
             return "the half message with this tranStateTableOffset is not at this commitLogOffset"
         case HalfUnknown():
             return "there is no half message with this tranStateTableOffset"
+        case HalfKept(commit, reason):
+            what = "commit" if commit else "rollback"
+            return f"the {what} is kept, and carried out once the broker can store it: {_reason(reason)}"
         case _:
-            return f"the transaction was not ended: {getattr(refusal, 'reason', refusal)}"
+            return f"the transaction was not ended: {_reason(refusal)}"
+
+
+def _reason(refusal: Refusal) -> str:
+    return str(getattr(refusal, "reason", refusal))

@@ -13,6 +13,7 @@ from metaq_broker.rocketmq.half_messages.half_log import (
     ENDED,
     GroupWrong,
     HalfEnded,
+    HalfKept,
     HalfMessageDecided,
     HalfUnknown,
     Note,
@@ -189,7 +190,7 @@ def test_what_the_disk_refuses_can_be_decided_again() -> None:
     broker.log.refusals[ORDERS] = DiskFull("no space")
     broker.decide(ordinal)
     broker.run()
-    assert broker.outcomes == [DiskFull("no space")]
+    assert broker.outcomes == [HalfKept(True, DiskFull("no space"))]
     broker.log.refusals.clear()
     broker.decide(ordinal)
     broker.run()
@@ -308,7 +309,7 @@ def test_a_decision_on_a_full_disk_is_carried_out_with_space(commit: bool) -> No
     broker.log.refusals[refused] = DiskFull("there is no space")
     broker.decide(half, commit)
     broker.run()
-    assert broker.outcomes == [DiskFull("there is no space")]
+    assert broker.outcomes == [HalfKept(commit, DiskFull("there is no space"))]
     for minute in range(1, 9):
         broker.run(NOW + minute * 60_000)
     assert (broker.halves.asked, broker.delivered()) == ([], []), "nobody has to decide again"
@@ -330,7 +331,7 @@ def test_a_producer_may_change_a_decision_that_the_disk_has_refused() -> None:
     broker.run()
     broker.log.refusals.clear()
     broker.run(NOW + 60_000)
-    assert broker.outcomes == [DiskFull("there is no space"), HalfMessageDecided(False)]
+    assert broker.outcomes == [HalfKept(True, DiskFull("there is no space")), HalfMessageDecided(False)]
     assert broker.delivered() == []
 
 
