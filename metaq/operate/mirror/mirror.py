@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final, Literal
 
 from metaq.backends.rocketmq.errors import OffsetOutOfRange
 from metaq.client.metaq import MetaQ
 from metaq.client.rocketmq.client import RocketMQ
-from metaq.errors import OffsetMoved
+from metaq.errors import OffsetMoved, SendFailed
 from metaq.model import Partition
 from metaq.net.transport import share_server
 from metaq.operate.mirror.last_copied import LastCopied, resumed
@@ -214,18 +215,31 @@ class Mirror:
         return True
 
     def _send_block(self, block: Sequence[AnyReceived]) -> None:
-        topic, partition, end = block[0].topic, block[0].partition, block[-1].end
+        topic, partition = block[0].topic, block[0].partition
         known = self._progress.of(topic)
         if partition not in known.targets:  # the partition is new at the source
             self._settle(topic, self._source.cluster.partitions(topic))
             self._progress.save()
         target = known.targets[partition]
-        self._writer.send(self._prefix + topic, target, block)
-        del self._unsent[: len(block)]
-        known.positions[partition], known.last[partition] = end, LastCopied.of(block[-1])
+        try:
+            self._writer.send(self._prefix + topic, target, block)
+        except SendFailed as error:
+            front = sum(1 for _ in takewhile(bool, error.sent))
+            self._note_copied(block[:front], target)
+            raise
+        self._note_copied(block, target)
+
+    def _note_copied(self, messages: Sequence[AnyReceived], target: Partition) -> None:
+        """Move behind the leading unsent messages: they are acknowledged."""
+        if not messages:
+            return
+        topic, partition, end = messages[-1].topic, messages[-1].partition, messages[-1].end
+        del self._unsent[: len(messages)]
+        known = self._progress.of(topic)
+        known.positions[partition], known.last[partition] = end, LastCopied.of(messages[-1])
         count = self._copied.setdefault((topic, partition), Copied(topic, partition, target, end))
-        count.messages += len(block)
-        self.messages += len(block)
+        count.messages += len(messages)
+        self.messages += len(messages)
         count.position = end
 
 

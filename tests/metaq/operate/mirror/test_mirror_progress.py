@@ -73,6 +73,26 @@ def test_after_a_failure_the_same_mirror_goes_on(bench: Bench) -> None:
     ], "the answer to the second partition's block was lost"
 
 
+def test_what_is_acknowledged_before_a_refusal_is_not_copied_again(bench: Bench) -> None:
+    count, block = 1500, 1000
+    bench.store(1, 0, count)
+    bench.here.partition("t", 1).append(encode_frame(1, 0, b"long" * 9))
+    bench.there.message_bytes_max = 30
+    with bench.progress() as progress:
+        mirror = Mirror(bench.source, bench.target, ["t"], progress)
+        mirror.settle()
+        for _ in range(2):
+            with pytest.raises(SendFailed, match="longer than 30 bytes"):
+                mirror.copy()
+            assert [(str(one.partition), one.messages) for one in mirror.copied] == [("0-0", 4), ("0-1", block)]
+    bench.there.message_bytes_max = 100
+    with bench.progress() as progress:
+        mirror = Mirror(bench.source, bench.target, ["t"], progress)
+        mirror.settle()
+        assert mirror.copy() == count + 1 - block
+    assert len(bench.copied()) == 4 + count + 1
+
+
 def _is_put(asked: Command, partition: int) -> bool:
     return isinstance(asked, Put | PutBatch) and asked.partition == partition
 
