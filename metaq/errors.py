@@ -262,8 +262,8 @@ class MessageNotFound(MetaqError):
 class SendFailed(MetaqError):
     """Not all messages to ``topic`` were acknowledged. ``sent`` has a record or ``None`` for each message, in order.
 
-    A message with ``None`` may still be stored if the connection was lost; ``unanswered``, which MetaQ's producers set,
-    says that this may be so. ``retryable`` is inherited from the cause.
+    A message with ``None`` may still be stored if the connection was lost; ``unanswered`` says that this may be so.
+    ``retryable`` is inherited from the cause.
     """
 
     def __init__(

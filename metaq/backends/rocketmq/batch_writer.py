@@ -87,7 +87,8 @@ class SendReceipt:
 class _Unit:
     """A request in flight. ``opaque`` is ``None`` while it has to be sent (again).
 
-    ``failure``: it was refused and not sent again, or its response was lost.
+    ``failure``: it was refused and not sent again, or its response was lost. ``is_lost``: so was the response to an
+    older attempt.
     """
 
     number: int
@@ -97,6 +98,12 @@ class _Unit:
     count: int
     opaque: int | None = None
     failure: MetaqError | None = None
+    is_lost: bool = False
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether an attempt was not answered, so that it may be stored."""
+        return self.is_lost or self.opaque is not None
 
 
 class BatchWriter:
@@ -248,6 +255,10 @@ class BatchWriter:
         """
         return {unit.number: unit.failure for unit in self._units.values() if unit.failure is not None}
 
+    def unanswered(self) -> list[int]:
+        """Return the numbers of the calls whose messages may be stored: an attempt was not answered."""
+        return [unit.number for unit in self._units.values() if unit.is_unanswered]
+
     def abandon(self) -> None:
         """Stop retrying: a call in another thread ends with the next error. Thread-safe."""
         self._abandoned = True
@@ -373,7 +384,7 @@ class BatchWriter:
 
     def _forget_opaques(self) -> None:
         for unit in self._units.values():
-            unit.opaque = None
+            unit.is_lost, unit.opaque = unit.is_unanswered, None
 
     def _step(self, step: Callable[[], None]) -> None:
         """Run ``step``, retrying as often as the policy allows."""

@@ -57,24 +57,41 @@ QUEUES_AGE_S_MAX: Final = 30.0
 
 _ONE_TRY: Final = RetryPolicy(retries=0)
 
+_UNSENT: Final = "not sent, because another message was refused: "
+
 
 @dataclass(slots=True)
 class RowOutcomes:
     """What became of rows. ``sent`` has a record or ``None`` for each, in order.
 
     ``failures``: row number -> its own reason, for rows that were refused, and for those whose answer is lost though
-    others of the same broker have come. ``failure`` is the reason of the rest, and of the whole.
+    others of the same broker have come. ``failure`` is the reason of the rest, and of the whole. ``unanswered`` are the
+    numbers of rows that may be stored without being acknowledged, because the answer to an attempt is lost; some are
+    stored by another attempt.
     """
 
     sent: list[RocketSent | None]
     failures: dict[int, MetaqError] = field(default_factory=dict)
     failure: MetaqError | None = None
+    unanswered: set[int] = field(default_factory=set)
 
     def errors(self, topic: str) -> tuple[SendFailed | None, dict[int, SendFailed]]:
         """Return the error of a single message, as ``send`` would raise it; and row number -> its own."""
-        of_reason = {id(reason): _send_failed(topic, reason, (None,)) for reason in self.failures.values()}
-        common = None if self.failure is None else _send_failed(topic, self.failure, (None,))
-        return common, {number: of_reason[id(reason)] for number, reason in self.failures.items()}
+        if self.failure is None:
+            return None, {}
+        made: dict[tuple[int, bool], SendFailed] = {}
+        found: dict[int, SendFailed] = {}
+        for number in self.failures.keys() | self.open_rows():
+            reason, unanswered = self.failures.get(number, self.failure), number in self.unanswered
+            if (id(reason), unanswered) not in made:
+                made[id(reason), unanswered] = _send_failed(topic, reason, (None,), unanswered)
+            found[number] = made[id(reason), unanswered]
+        is_refusal = bool(self.failures) and not _may_pass(self.failure)
+        return _send_failed(topic, self.failure, (None,), relation=_UNSENT if is_refusal else ""), found
+
+    def open_rows(self) -> set[int]:
+        """Return the numbers of rows that are not acknowledged, and may be stored."""
+        return {number for number in self.unanswered if self.sent[number] is None}
 
 
 class _Known(NamedTuple):
@@ -245,7 +262,7 @@ class Sender:
         """
         outcome = self.deliver(topic, rows, within_s=within_s)
         if outcome.failure is not None:
-            raise _send_failed(topic, outcome.failure, outcome.sent) from outcome.failure
+            raise _send_failed(topic, outcome.failure, outcome.sent, bool(outcome.open_rows())) from outcome.failure
         return [one for one in outcome.sent if one is not None]
 
     def deliver(self, topic: str, rows: Sequence[Row], *, within_s: float = math.inf) -> RowOutcomes:
@@ -420,6 +437,8 @@ class _BrokerRows:
                 offset += 1
         for number, failure in self._writer.failures().items():
             outcome.failures |= {row.number: failure for row in self._requests[number]}
+        for number in self._writer.unanswered():
+            outcome.unanswered |= {row.number for row in self._requests[number]}
 
 
 def _requests(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -446,9 +465,15 @@ def _and_lost(failure: MetaqError, lost: MetaqError) -> MetaqError:
     return both
 
 
-def _send_failed(topic: str, failure: MetaqError, sent: Sequence[RocketSent | None]) -> SendFailed:
+def _send_failed(
+    topic: str,
+    failure: MetaqError,
+    sent: Sequence[RocketSent | None],
+    unanswered: bool = False,
+    relation: str = "",
+) -> SendFailed:
     reason = failure.reason if isinstance(failure, WriterFailed) else str(failure)
-    error = SendFailed(topic, reason, _may_pass(failure), tuple(sent))
+    error = SendFailed(topic, relation + reason, _may_pass(failure), tuple(sent), unanswered)
     error.__cause__ = failure
     return error
 

@@ -221,7 +221,7 @@ def test_after_a_refusal_the_other_responses_can_be_waited_for(bench: Bench, cod
         writer.write("orders", queue_id, batch(b"%d" % queue_id), 1)
     with pytest.raises(BatchNotStored, match="not queue 0"):
         write_and_flush(writer, 0, b"0")
-    assert writer.settle() is None
+    assert (writer.settle(), writer.unanswered()) == (None, [])
     assert [str(receipt.queue) for receipt in writer.take_receipts().values()] == ["orders/broker-a:1"]
     assert {number: str(error)[-11:] for number, error in writer.failures().items()} == {
         1: "not queue 2",
@@ -241,6 +241,7 @@ def test_a_response_that_is_lost_after_a_refusal_is_the_failure_of_its_send(benc
         write_and_flush(writer, 0, b"a")
     lost = writer.settle()
     assert isinstance(lost, DeadlineExceeded)
+    assert writer.unanswered() == [0]
     assert [type(error) for error in writer.failures().values()] == [DeadlineExceeded, RequestRefused]
     assert writer.settle() is None
     writer.close()

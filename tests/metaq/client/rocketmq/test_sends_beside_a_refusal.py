@@ -19,7 +19,7 @@ from metaq.model import Partition
 from metaq.net.retry import RetryPolicy
 from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.command import RemotingCommand
-from metaq.protocols.remoting.headers.sends import SendMessage
+from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SendMessage
 
 ILLEGAL, AWAY = 13, 14
 QUEUES = [Partition("broker-a", number) for number in range(4)]
@@ -134,9 +134,20 @@ def test_an_illegal_message_is_the_only_one_that_is_not_sent(setting: Setting, s
     refused, *others = send(setting, TEXTS)
     assert isinstance(refused, SendFailed)
     assert "not queue 0" in refused.reason
-    assert not refused.retryable
+    assert (refused.retryable, refused.unanswered) == (False, False)
     assert places(others) == [*QUEUES[1:], B0]
     assert stored(setting) == Counter(TEXTS[1:])
+
+
+@pytest.mark.parametrize("send", [with_submit, with_asyncio])
+def test_what_was_not_sent_because_of_a_refusal_says_so(setting: Setting, send: Send) -> None:
+    refuse(setting, ILLEGAL, 0)
+    long = "x" * (sending.BLOCK_BYTES_MAX // 2 + 1)  # a request each
+    refused, *others = send(setting, [text + long for text in (*TEXTS, "0")])
+    assert "not queue 0" in refused.reason
+    assert refused.reason.startswith("server ")
+    assert others[-1].reason == f"not sent, because another message was refused: {refused.reason}"
+    assert places(others[:-1]) == [*QUEUES[1:], B0]
 
 
 @pytest.mark.parametrize("send", [with_submit, with_asyncio])
@@ -180,10 +191,26 @@ def test_where_it_may_not_move_the_error_says_that_it_may_be_stored(setting: Set
     assert isinstance(lost, SendFailed)
     assert "not queue 0" in refused.reason
     assert (refused.retryable, lost.retryable) == (False, True)
+    assert (refused.unanswered, lost.unanswered) == (False, True)
     assert isinstance(lost.__cause__, DeadlineExceeded)
     with pytest.raises(SendFailed, match=r"not queue 0; others may be stored: .*no answer") as failed:
         setting.mq.producer(failover=False).send_many("orders", TEXTS)
     assert [one is None for one in failed.value.sent] == [True, True, False, False, False]
+    assert failed.value.unanswered
+
+
+@every_way
+def test_a_refusal_after_a_lost_answer_says_that_the_message_may_be_stored(setting: Setting, send: Send) -> None:
+    away, there = setting.brokers
+    away.disconnect(SEND_BATCH_MESSAGE, carried_out=True)
+    for broker in setting.brokers:
+        broker.refuse(SEND_BATCH_MESSAGE, ILLEGAL, "no more", times=1000)
+    there.latency_s = away.latency_s
+    outcomes = send(setting, TEXTS[:4])
+    assert {one.reason.rpartition(": ")[2] for one in outcomes} == {"no more"}
+    assert any(one.unanswered for one in outcomes)
+    assert not any(one.retryable for one in outcomes)
+    assert sum(stored(setting).values()) == 1
 
 
 @pytest.mark.parametrize("code", [10, 11, 12])
