@@ -24,7 +24,7 @@ BLOCK_BYTES_MAX: Final = 256 << 10
 BLOCK_MESSAGES_MAX: Final = 1000
 """Limit on messages of one request."""
 
-_UNSENT: Final = "not sent, because an earlier block of the partition was not stored: "
+_UNSENT: Final = "not sent, because an earlier block of the partition was not acknowledged: "
 
 Block = MessageBatch[bytes, Sent]
 """Frames of one partition; the batch's ``queue`` is that partition."""
