@@ -19,12 +19,16 @@ JARS: Final = ("zookeeper", "slf4j-api", "metrics-core", "snappy-java", "netty")
 
 MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
+SESSION_MS_MAX: Final = 60_000
+"""Without a limit of its own, a server grants 20 ticks."""
+
 CONFIG: Final = """\
 tickTime={tick_ms}
 dataDir={data}
 clientPort={port}
 clientPortAddress=127.0.0.1
 maxClientCnxns=0
+maxSessionTimeout={session_ms_max}
 admin.enableServer=false
 4lw.commands.whitelist=conf
 """
@@ -33,10 +37,11 @@ admin.enableServer=false
 def zookeeper_arguments(folder: Path, port: int, tick_ms: int) -> list[str]:
     """Write the configuration of a server into ``folder``, beside its data; return the arguments of ``java``.
 
-    The server listens on 127.0.0.1 only. Sessions last at least two ``tick_ms``.
+    The server listens on 127.0.0.1 only. Sessions last two ``tick_ms`` to ``SESSION_MS_MAX``.
     """
     config = folder / "zoo.cfg"
-    config.write_text(CONFIG.format(tick_ms=tick_ms, data=folder / "data", port=port))
+    keys = {"tick_ms": tick_ms, "session_ms_max": SESSION_MS_MAX, "data": folder / "data", "port": port}
+    config.write_text(CONFIG.format(**keys))
     (folder / "data").mkdir(exist_ok=True)
     jars = Path(pyspark.__path__[0]) / "jars"
     path = ":".join(str(jar) for name in JARS for jar in jars.glob(f"{name}-*.jar"))

@@ -80,7 +80,8 @@ def tls_session(broker: RunningBroker, settings: TlsSettings) -> Session:
 def tls_broker(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[RunningBroker]:
     """A broker that speaks TLS to everybody who trusts it; asks for no certificate."""
     broker = launch_with(
-        tmp_path_factory.mktemp("tls-broker"), certificates.server_keys + "tlsHandshakeTimeout=500\nmaxConnections=20\n"
+        tmp_path_factory.mktemp("tls-broker"),
+        certificates.server_keys + "tlsHandshakeTimeout=120000\nmaxConnections=20\n",
     )
     yield broker
     complaints = [line for line in broker.log_text().splitlines() if " ERROR " in line or "Traceback" in line]

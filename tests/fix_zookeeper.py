@@ -155,6 +155,19 @@ class ZooKeeperRoot:
             request.delete(node)
         return self.client.retry(request.commit) == [True] * len(found)
 
+    def end_session_at(self, path: str) -> None:
+        """Remove every node of the session that made ``path``, as the end of that session would."""
+        owner = self._owner(path)
+        assert owner != 0, f"{path} belongs to no session"
+        request = self.client.transaction()
+        for node in self.dump():
+            if node.ephemeral and self._owner(node.path) == owner:
+                request.delete(self.root + node.path)
+        assert all(done is True for done in request.commit())
+
+    def _owner(self, path: str) -> int:
+        return int(self.client.retry(self.client.get, self.root + path)[1].ephemeralOwner)
+
     def dump(self, path: str = "") -> list[Node]:
         """All nodes at and below ``path``, in the order of a depth-first walk by name."""
         full = self.root + path

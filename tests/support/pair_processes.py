@@ -29,9 +29,11 @@ class PairProcess:
         self._pair, self.name, self.address = pair, name, Address("127.0.0.1", port)
         self.folder = pair.folder / name
         self.running: RunningBroker | None = None
+        self._is_frozen = False
 
     def start(self) -> RunningBroker:
         """Start it, and wait until it answers."""
+        self._is_frozen = False
         self.running = self._pair.start_broker("start", "-f", self._pair.write(self))
         return self.running
 
@@ -40,10 +42,11 @@ class PairProcess:
         return self.folder / "data"
 
     def stats(self) -> dict[str, str]:
-        """Return the lines of ``stats replication``; empty if it does not answer."""
+        """Return the lines of ``stats replication``; empty if it is frozen, or closes the connection."""
+        if self._is_frozen:
+            return {}
         try:
             client = WireClient(self.address)
-            client.socket.settimeout(2)
             code, text = client.result(b"stats replication 1\r\n")
             client.close()
         except (OSError, AssertionError):
@@ -68,10 +71,12 @@ class PairProcess:
     def freeze(self) -> None:
         assert self.running is not None
         os.kill(self.running.process.pid, signal.SIGSTOP)
+        self._is_frozen = True
 
     def thaw(self) -> None:
         assert self.running is not None
         os.kill(self.running.process.pid, signal.SIGCONT)
+        self._is_frozen = False
 
     def log(self) -> str:
         assert self.running is not None
@@ -90,7 +95,7 @@ class PairProcesses:
 
     def write(self, member: PairProcess) -> Path:
         other = self.b if member is self.a else self.a
-        keys = {"other": other.address, "sessionMs": SESSION_MS, "answerTimeoutMs": 1000} | self._keys
+        keys = {"other": other.address, "sessionMs": SESSION_MS, "answerTimeoutMs": 5000} | self._keys
         pair = "[pair]\n" + "".join(f"{name}={value}\n" for name, value in keys.items())
         return write_ini(
             member.folder,
@@ -127,14 +132,28 @@ class PairProcesses:
 
     @property
     def master(self) -> PairProcess:
-        [found] = self.masters
-        return found
+        """The master, as soon as there is exactly one."""
+        found: list[PairProcess] = []
+
+        def is_one() -> bool:
+            found[:] = self.masters
+            return len(found) == 1
+
+        wait_until(is_one, "exactly one master")
+        return found[0]
 
     def other(self, member: PairProcess) -> PairProcess:
         return self.b if member is self.a else self.a
 
     def wait_master(self, member: PairProcess) -> None:
         wait_until(lambda: member.role == "master", f"{member.name} is the master: {self.states()}")
+
+    def kill_both(self) -> None:
+        """Kill both before one of them notices that the other one is lost."""
+        for member in self.members:
+            member.freeze()
+        for member in self.members:
+            member.kill()
 
     @property
     def brokers(self) -> list[str]:

@@ -95,7 +95,7 @@ class TestManyPartitionsAndConnections:
         log = broker.log_text()
         assert "Traceback" not in log
         assert " ERROR " not in log
-        assert log.count("connection refused, there are too many") == 1
+        assert 1 <= log.count("connection refused, there are too many") < 10, "once in a while, not for each"
 
     def test_a_start_with_more_partitions_than_files_says_what_to_do(self, tmp_path: Path) -> None:
         broker = launch_few(tmp_path, 1000)
@@ -129,7 +129,7 @@ class TestManyPartitionsAndConnections:
             assert puts_by_a_new_client(broker)
         log = broker.log_text()
         assert "Traceback" not in log
-        assert log.count("connection refused, no file can be opened for it") == 1
+        assert 1 <= log.count("connection refused, no file can be opened for it") < 10, "once in a while"
 
 
 def puts_by_a_new_client(broker: RunningBroker) -> bool:

@@ -45,6 +45,7 @@ def test_both_members_are_shown_before_and_after_a_switch(
     page = console.get("/replication").text
     assert all(str(each.address) in page for each in pair.members)
     assert page.count('<span class="pill good">in sync</span>') == 2
+    assert pair.wait_in_sync() is first
     first.kill()
     pair.wait_master(second)
     wait_until(lambda: role(console, second) == "master", "the page has the new master")

@@ -27,7 +27,7 @@ def ini(tmp_path: Path, port: int) -> Path:
 @pytest.fixture
 def scraped_names(broker: RunningBroker, port: int) -> set[str]:
     """Names of all metrics of the broker itself, as Prometheus has them."""
-    with closing(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)) as answer:
+    with closing(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60)) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     names = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
     return {name for name in names if not name.startswith("process_")}

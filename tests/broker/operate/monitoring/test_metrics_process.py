@@ -23,7 +23,7 @@ XID = "XID:1:6162:63:query"
 
 def scrape(port: int) -> dict[str, float]:
     """Return sample -> value; a sample is written as ``name{label=value,...}``."""
-    with closing(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)) as answer:
+    with closing(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60)) as answer:
         text = answer.read().decode()
     samples = {}
     for family in text_string_to_metric_families(text):

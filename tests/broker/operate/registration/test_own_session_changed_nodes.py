@@ -80,15 +80,17 @@ def test_the_status_is_read_from_zookeeper(brokers: Brokers) -> None:
 
 def test_clients_are_served_while_the_own_earlier_session_lasts(brokers: Brokers) -> None:
     zookeeper = brokers.zookeeper
-    killed = brokers.start("b", zkSessionTimeoutMs=4000)
+    killed = brokers.start("b", zkSessionTimeoutMs=20_000)
     killed.kill()
     before = owner(zookeeper, "/brokers/ids/3/master")
-    again = brokers.start("b", port=killed.address.port, zkSessionTimeoutMs=4000)
+    again = brokers.start("b", port=killed.address.port, zkSessionTimeoutMs=20_000)
     client = again.client()
     assert client.result(b"put test 0 1 0 7\r\nx")[0] == 200
     client.close()
     log = again.log_text()
     assert "waiting for the broker id, clients are served" in log
+    assert "registered in ZooKeeper" not in log
+    zookeeper.end_session_at("/brokers/ids/3/master")
     wait_until(lambda: status(again).endswith(", registered"), "it is registered")
     assert owner(zookeeper, "/brokers/ids/3/master") != before
     log = again.log_text()

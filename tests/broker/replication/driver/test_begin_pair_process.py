@@ -90,6 +90,7 @@ def test_it_is_refused_while_a_member_may_lead(pair: PairProcesses) -> None:
     file = pair.write(other)
     assert begin(file) == (1, f"a broker is using {other.data}; stop it first")
     other.stop()
+    wait_until(lambda: lead.stats()["in_sync"] == str(lead.address), "the record has the one that is left")
     before = root.text("/pairs/3"), member_files(other), segment_bytes(other.data)
     alive = "a member of the pair is alive in ZooKeeper; stop both, and wait for the end of its session"
     assert begin(file) == begin(file, "--other-is-gone") == (1, alive)

@@ -62,7 +62,7 @@ def test_nobody_without_an_account_looks_at_a_slave_or_leads_it(pair: PairProces
 
 
 def test_a_connection_from_before_an_election_needs_an_account_after_it(pair: PairProcesses) -> None:
-    master = pair.master
+    master = pair.wait_in_sync()
     slave = pair.other(master)
     stranger = Stranger(slave.address)
     assert stranger.result(b"version 1\r\n")[0] == 200

@@ -89,10 +89,9 @@ def test_a_damaged_member_waits_for_the_other_one(damage: Callable[[PairProcess]
     with MetaQ(brokers=pair.brokers) as mq:
         mq.producer().send_many("t", [Message(body) for body in bodies])
     wait_until(pair.copies_are_equal, "equal copies")
-    master = pair.master
+    master = pair.wait_in_sync()
     damaged = pair.other(master)
-    for member in pair.members:
-        member.kill()
+    pair.kill_both()
     damage(damaged)
     damaged.start()
     wait_until(lambda: damaged.role == "learner", f"a learner: {pair.states()}")

@@ -200,7 +200,9 @@ def test_with_two_required_a_master_alone_refuses(run: Run) -> None:
     run(test, min_in_sync=2)
 
 
-def test_a_planned_switch(run: Run) -> None:
+def test_a_planned_switch(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "SWITCH_S", 60.0)  # a busy machine
+
     async def test(pair: DrivenPair) -> None:
         old, new = pair.master, pair.slave
         old.put(b"one")
@@ -240,12 +242,21 @@ def test_an_election_that_has_begun_when_a_switch_is_given_up_counts(
 
     async def test(pair: DrivenPair) -> None:
         old, new = pair.master, pair.slave
-        change, has_expired = new.store.compare_and_set, asyncio.Event()
+        change, has_begun, has_expired = new.store.compare_and_set, asyncio.Event(), asyncio.Event()
+        is_replaced_within = old.driver._is_replaced_within
 
         async def late(version: int | None, content: bytes) -> object:
+            has_begun.set()
             await has_expired.wait()
             return await change(version, content)
 
+        async def until_begun(seconds: float) -> bool:
+            if seconds != driver.SWITCH_S:
+                return await is_replaced_within(seconds)
+            await has_begun.wait()
+            return False
+
+        monkeypatch.setattr(old.driver, "_is_replaced_within", until_begun)
         monkeypatch.setattr(new.store, "compare_and_set", late)
         monkeypatch.setattr(driver, "OUTCOME_S", 60.0)  # a busy machine
         pair.network.answer_s = 30.0  # that it follows no more is heard later than that it has won
@@ -310,7 +321,7 @@ def test_a_partition_with_unconfirmed_messages_is_deleted_and_made_anew(run: Run
             for _ in range(3):
                 master.put(name.encode())
             disk.stores.store_of("t").get_or_create("t", 1)  # it stays empty, and was never synced
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 assert await disk.maintenance.delete("t", [0, 1], force=True) == [0, 1]
         assert [answer is None for answer in disk.answers] == [False] * 6
         master.put(b"three")
@@ -327,6 +338,8 @@ def test_a_master_never_cuts_what_the_other_member_may_have(run: Run, monkeypatc
 
     def broken(_fd: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(driver, "SWITCH_S", 60.0)  # a busy machine
 
     async def test(pair: DrivenPair) -> None:
         old, new = pair.master, pair.slave

@@ -20,14 +20,6 @@ def pair(tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) ->
     return PairProcesses(tmp_path, zookeeper, start_broker)
 
 
-def kill_both(pair: PairProcesses) -> None:
-    """Kill both before one of them notices that the other one is lost."""
-    for member in pair.members:
-        member.freeze()
-    for member in pair.members:
-        member.kill()
-
-
 def test_a_slave_with_an_emptied_folder_is_a_new_member(pair: PairProcesses) -> None:
     """I8: it copies everything before it may lead."""
     pair.start()
@@ -48,8 +40,9 @@ def test_a_master_with_an_emptied_folder_never_leads(pair: PairProcesses) -> Non
     """I8."""
     pair.start()
     put(pair, range(50))
-    master, slave = pair.master, pair.other(pair.master)
-    kill_both(pair)
+    master = pair.wait_in_sync()
+    slave = pair.other(master)
+    pair.kill_both()
     shutil.rmtree(master.data)
     master.start()
     wait_until(lambda: master.stats().get("trouble", "") != "" or master.role == "learner", "it has read the record")
@@ -73,9 +66,10 @@ def test_an_older_copy_of_a_folder_never_leads(pair: PairProcesses, which: str, 
         member.start()
     pair.wait_in_sync()
     put(pair, range(20, 60))
-    replaced = pair.master if which == "master" else pair.other(pair.master)
+    master = pair.wait_in_sync()
+    replaced = master if which == "master" else pair.other(master)
     other = pair.other(replaced)
-    kill_both(pair)
+    pair.kill_both()
     shutil.rmtree(replaced.data)
     shutil.copytree(tmp_path / "copies" / replaced.name, replaced.data)
     replaced.start()

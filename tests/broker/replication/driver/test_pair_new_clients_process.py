@@ -125,7 +125,7 @@ def test_clients_that_begin_while_nobody_is_registered_wait(pair: PairProcesses)
 @pytest.mark.long
 def test_clients_that_begin_while_the_master_is_frozen_find_the_next_one(pair: PairProcesses) -> None:
     tree = f"zk://{pair.zookeeper.option}"
-    frozen = pair.master
+    frozen = pair.wait_in_sync()
     frozen.freeze()
     with ThreadPoolExecutor(len(CLIENTS)) as threads:
         waiting = {each.__name__: threads.submit(each, tree) for each in CLIENTS}

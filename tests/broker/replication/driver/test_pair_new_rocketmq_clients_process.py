@@ -158,7 +158,7 @@ def test_clients_that_begin_while_no_broker_is_registered_wait(pair: NamedPair) 
 
 @pytest.mark.long
 def test_clients_that_begin_while_the_master_is_frozen_find_the_next_one(pair: NamedPair) -> None:
-    frozen = pair.master
+    frozen = pair.wait_in_sync()
     frozen.freeze()
     with ThreadPoolExecutor(len(CLIENTS)) as threads:
         waiting = {each.__name__: threads.submit(each, pair.name_server) for each in CLIENTS}
@@ -174,7 +174,7 @@ def test_a_frozen_master_that_is_a_name_server_is_no_obstacle(served: NamedPair)
     with RocketMQ(served.name_server, timeouts=PATIENT) as mq:
         producer = mq.producer()
         producer.send("t", "200")
-        frozen = served.master
+        frozen = served.wait_in_sync()
         frozen.freeze()
         with ThreadPoolExecutor(2) as threads:
             waiting = [threads.submit(produce, served.name_server), threads.submit(producer.send, "u", "1")]

@@ -20,14 +20,20 @@ PAIR = "/pairs/3"
 FOREIGN = b"of somebody else"
 
 
-def made(folder: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) -> PairProcesses:
+def made(folder: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker, **keys: object) -> PairProcesses:
     folder.mkdir()
-    return PairProcesses(folder, zookeeper, start_broker)
+    return PairProcesses(folder, zookeeper, start_broker, **keys)
 
 
 @pytest.fixture
 def pair(tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) -> PairProcesses:
     return made(tmp_path / "pair", zookeeper, start_broker)
+
+
+@pytest.fixture
+def lasting(tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker) -> PairProcesses:
+    """A pair without elections but those that a test wants: its sessions last longer than a busy machine pauses."""
+    return made(tmp_path / "pair", zookeeper, start_broker, sessionMs=20_000)
 
 
 @pytest.fixture
@@ -113,7 +119,8 @@ def test_a_member_is_not_its_own_other_member_by_another_name(with_data: PairPro
         mq.producer().send("t", b"1")
 
 
-def test_a_zookeeper_that_was_emptied(pair: PairProcesses) -> None:
+def test_a_zookeeper_that_was_emptied(lasting: PairProcesses) -> None:
+    pair = lasting
     pair.start()
     put(pair, range(10))
     pair.zookeeper.remove(PAIR)  # at once: a slave that sees only its master's node vanish is elected
@@ -125,11 +132,12 @@ def test_a_zookeeper_that_was_emptied(pair: PairProcesses) -> None:
     assert not pair.zookeeper.text(PAIR)
 
 
-def test_a_zookeeper_that_was_put_back(pair: PairProcesses) -> None:
+def test_a_zookeeper_that_was_put_back(lasting: PairProcesses) -> None:
+    pair = lasting
     pair.start()
     put(pair, range(10))
+    killed = pair.wait_in_sync()
     before, _ = pair.zookeeper.client.get(record_path(pair))
-    killed = pair.master
     killed.kill()
     pair.wait_master(pair.other(killed))
     killed.start()

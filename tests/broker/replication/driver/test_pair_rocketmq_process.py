@@ -124,12 +124,12 @@ def test_a_master_that_stops_does_not_unregister_its_successor(
     tmp_path: Path, zookeeper: ZooKeeperRoot, start_broker: StartBroker
 ) -> None:
     """RocketMQ's name servers remove whoever has the name, not the broker that asks for it."""
-    pair = RocketmqPair(tmp_path, zookeeper, start_broker, answerTimeoutMs=5000)
+    pair = RocketmqPair(tmp_path, zookeeper, start_broker, answerTimeoutMs=60_000)
     with RemotingServer() as name_server:
         pair.more = f"namesrvAddr={name_server.address}\n"
         pair.start()
         name_server.wait_for(lambda: RegisterBroker.CODE in codes(name_server))
-        master = pair.master
+        master = pair.wait_in_sync()
         pair.other(master).freeze()  # it is elected later than this one waits for
         master.stop()
         pair.other(master).thaw()
@@ -175,15 +175,18 @@ def test_half_messages_ids_and_delivered_messages_survive_an_election(pair: Rock
         with mq.transactional_producer("accounts", check, heartbeat_s=0.5) as transactions:
             transactions.start()
             wait_until(lambda: bodies(mq, "paid") == ["half", "whole"], "the half message to be committed")
-        assert asked == ["half"]
+        assert set(asked) == {"half"}, "it may be asked again before it is committed"
         wait_until(lambda: bodies(mq, "later") == ["moment"], "the message for a moment")
         assert bodies(mq, "soon") == ["early"]
-        assert bodies(mq, "t") == sorted([*map(str, range(20)), "next"])
+        found = bodies(mq, "t")
+        assert [body for body in found if body != "next"] == sorted(map(str, range(20)))
+        assert "next" in found
 
 
 def is_taken(producer: Any, offset: int) -> bool:
+    """Return whether a message is taken, at ``offset`` or later: one that was sent before may be stored as well."""
     try:
-        return bool(producer.send("t", "next").offset == offset)
+        return bool(producer.send("t", "next").offset >= offset)
     except MetaqError:
         return False
 

@@ -148,7 +148,7 @@ def test_a_restart_after_a_kill_reads_what_no_file_knows(tmp_path: Path) -> None
         await fill(lookups)
 
     async def again(lookups: Lookups) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not await lookups.found("k1"):
                 await asyncio.sleep(0.005)
             while await lookups.found("U3") != [b"three"]:
@@ -197,7 +197,7 @@ def test_a_kill_while_memories_are_full_loses_no_key(tmp_path: Path, monkeypatch
         await until(lambda: life.index._writing is None)
 
     async def second(life: Lookups) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             for key, body in sent.items():
                 while await life.found(key) != [body]:
                     await asyncio.sleep(0.005)
@@ -220,7 +220,7 @@ def test_a_topic_that_was_made_anew_has_other_keys(tmp_path: Path) -> None:
             await broker.stored(b"%d" % number, {"KEYS": f"n{number}"})
 
     async def second(life: Lookups) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             for number in range(3):
                 while await life.found(f"n{number}") != [b"%d" % number]:
                     await asyncio.sleep(0.005)
