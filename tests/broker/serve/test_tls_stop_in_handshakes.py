@@ -57,7 +57,8 @@ def test_handshakes_that_never_end_do_not_hold_up_the_stop(
     kind: str, tmp_path: Path, certificates: Certificates
 ) -> None:
     trusting = TlsSettings(certificates.ca_file)
-    broker = launch_with(tmp_path, certificates.server_keys, TOPICS)
+    forever = "tlsHandshakeTimeout=600000\n"  # by itself, none of them ends while the stop waits
+    broker = launch_with(tmp_path, certificates.server_keys + forever, TOPICS)
     address = broker.address if kind == "metaq" else broker.rocketmq_address
     chance = random.Random(5)
     held = [half_hello(address, trusting.context(), chance.randrange(1, 400)) for _ in range(30)]
