@@ -54,7 +54,13 @@ from metaq_broker.rocketmq.half_messages.half_log import (
 )
 from metaq_broker.rocketmq.half_messages.half_messages import AskPolicy, HalfMessages
 from metaq_broker.rocketmq.half_messages.ledger import Half
-from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
+from metaq_broker.rocketmq.messages.message_store import (
+    MessageStore,
+    OnStored,
+    OutgoingMessage,
+    StoredBatch,
+    as_numbered,
+)
 from metaq_broker.rocketmq.moves.log import MoveTable, Queue
 from metaq_broker.rocketmq.moves.mover import Mover
 from metaq_broker.rocketmq.moves.rounds import Rounds
@@ -153,6 +159,7 @@ class Transactions:
         patience_ms = _patience_ms(properties.get(PATIENCE_S))
 
         def stored(outcome: StoredBatch | Refusal) -> None:
+            outcome = as_numbered(outcome)  # it cannot be ended without its physical offset
             if isinstance(outcome, StoredBatch):
                 origin = outcome.physical_offsets[0]
                 stored_ms = self._store.steady_time_of(outcome.store_time)

@@ -38,6 +38,7 @@ from metaq_broker.log.engine.outcomes import (
     Refusal,
     StorageFailed,
 )
+from metaq_broker.log.files.errors import NotCopied
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import Boundary, ReadAtEnd, ReadMoved, Slice
 from metaq_broker.loop_step import LoopStep
@@ -85,7 +86,8 @@ class OutgoingMessage(NamedTuple):
 class StoredBatch(NamedTuple):
     """Where messages that were sent together are: they have the queue offsets from ``queue_offset`` on.
 
-    ``store_host`` is the broker's address, in the digits with which the messages' ids begin.
+    ``store_host`` is the broker's address, in the digits with which the messages' ids begin. ``unnumbered``: why the
+    physical offsets are not known yet; they are 0 then, where no message is. ``None``: they are known.
     """
 
     queue: int
@@ -93,10 +95,28 @@ class StoredBatch(NamedTuple):
     physical_offsets: Sequence[int]
     store_time: int
     store_host: str
+    unnumbered: str | None = None
 
     def message_ids(self) -> list[str]:
         """Return the messages' ids in RocketMQ's form (``OffsetMessageId``)."""
         return [f"{self.store_host}{offset:016X}" for offset in self.physical_offsets]
+
+
+@dataclass(frozen=True, slots=True)
+class NotOnSlave(Refusal):
+    """The messages are stored here as ``batch`` says, and can be read when the pair's slave has them, too."""
+
+    reason: str
+    batch: StoredBatch
+
+
+def as_numbered(outcome: StoredBatch | Refusal) -> StoredBatch | Refusal:
+    """Return the outcome for who needs physical offsets and a certain answer: a plain refusal without them."""
+    if isinstance(outcome, NotOnSlave):
+        return StorageFailed(outcome.reason)
+    if isinstance(outcome, StoredBatch) and outcome.unnumbered is not None:
+        return StorageFailed(outcome.unnumbered)
+    return outcome
 
 
 OnStored = Callable[[StoredBatch | Refusal], None]
@@ -518,32 +538,50 @@ class _Unit:
         """Answer all sends that they are not stored."""
         self._tell(repeat(refusal))
 
-    def durable(self, refusal: Refusal | None) -> None:
+    def durable(self, refusal: StorageFailed | None) -> None:
         store = self._store
         log = store.engine.stores.get(self._topic, self._queue)
         if refusal is not None or log is None:  # without a log, an operator has just deleted it
             store.reported(self._topic, self._queue, self.appended.first_ordinal)
-            self.refuse(refusal or StorageFailed("the partition was removed"))
+            if refusal is not None and isinstance(refusal.cause, NotCopied) and log is not None:
+                base = store.numbers.base(log, self.appended.first_offset)
+                self._tell(NotOnSlave(refusal.reason, batch) for batch in self._batches(self._places(base)))
+            else:
+                self.refuse(refusal or StorageFailed("the partition was removed"))
         else:
             store.numbers.require(log, self.appended.first_offset, self._answer)
 
     def _answer(self, base: int | Exception) -> None:
-        """Answer all sends: ``base`` makes offsets physical, or there is none, because the disk refused it."""
-        step, host = self._store.step, self._store.store_host.hex().upper()
-        if isinstance(base, Exception) and not self._is_own:
-            step.at_end(partial(self._report, None))
-            self.refuse(StorageFailed(str(base)))
-            return
-        _, ids, first, _, ordinal, _ = self.appended
-        starts = (0, *self.frames.ends[:-1])
-        offsets = None if isinstance(base, Exception) else [base + first + start for start in starts]
-        stored, at = [], 0
+        """Answer all sends: ``base`` makes offsets physical, or there is none, because the disk refused it.
+
+        The messages are stored in either case, so that nobody may store them again.
+        """
+        offsets = None
+        if isinstance(base, Exception):
+            reason = f"stored, and found by its message id once its queue has a number, which is refused now: {base}"
+            self._tell(self._batches(self._places(None), reason))
+        else:
+            offsets = self._places(base)
+            self._tell(self._batches(offsets))
+        self._store.step.at_end(partial(self._report, offsets))  # listeners are called when the answers have left
+
+    def _places(self, base: int | None) -> list[int]:
+        """Return the physical offsets of all messages, 0 without ``base``."""
+        if base is None:
+            return [0] * self.frames.count
+        first = base + self.appended.first_offset
+        return [first + start for start in (0, *self.frames.ends[:-1])]
+
+    def _batches(self, offsets: Sequence[int], unnumbered: str | None = None) -> list[StoredBatch]:
+        """Return where the messages of each send are."""
+        host = self._store.store_host.hex().upper()
+        _, ids, _, _, ordinal, _ = self.appended
+        batches, at = [], 0
         for frames, _ in self._sends:
             end = at + frames.count
-            stored.append(StoredBatch(self._queue, ordinal + at, (offsets or ())[at:end], ids.first_ms, host))
+            batches.append(StoredBatch(self._queue, ordinal + at, offsets[at:end], ids.first_ms, host, unnumbered))
             at = end
-        self._tell(stored)
-        step.at_end(partial(self._report, offsets))  # listeners are called when the answers have left
+        return batches
 
     def _report(self, offsets: Sequence[int] | None) -> None:
         ordinal, store_time = self.appended.first_ordinal, self.appended.ids.first_ms

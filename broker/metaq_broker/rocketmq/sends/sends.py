@@ -35,7 +35,13 @@ from metaq_broker.log.state.state_table import OnDurable
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
 from metaq_broker.rocketmq.delays.delays import DelayInvalid
 from metaq_broker.rocketmq.dispatcher import Dispatcher
-from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
+from metaq_broker.rocketmq.messages.message_store import (
+    MessageStore,
+    NotOnSlave,
+    OnStored,
+    OutgoingMessage,
+    StoredBatch,
+)
 from metaq_broker.rocketmq.refusals import Refused, invalid_parameter, unknown_topic, worded
 from metaq_broker.rocketmq.sends.batch_frames import BATCHES, Shared
 from metaq_broker.rocketmq.sends.send_groups import SendGroups
@@ -86,11 +92,14 @@ class Send:
         if isinstance(outcome, Refusal):
             call.answer(_refusal(self, outcome))
             return
+        if outcome.unnumbered is not None:
+            call.answer(_less_sure(command, ResponseCode.FLUSH_DISK_TIMEOUT, outcome, outcome.unnumbered))
+            return
         ids, offset = ",".join(outcome.message_ids()), outcome.queue_offset
         if command.version < VERSION_5 and command.codec is Codec.JSON:
             call.answer(_STORED.frame(command.opaque, (ids, queue, offset)))
             return
-        ext = {**SENT, "msgId": ids, "queueId": str(queue), "queueOffset": str(offset)}
+        ext = _place(outcome)
         if command.version >= VERSION_5:
             ext.update(self.fields)
             if (key := parse_properties(self.properties).get("UNIQ_KEY")) is not None:
@@ -276,8 +285,20 @@ def born_host(peer: str) -> bytes:
 
 
 def _refusal(send: Send, refusal: Refusal) -> RemotingCommand:
+    if isinstance(refusal, NotOnSlave):
+        return _less_sure(send.call.request, ResponseCode.FLUSH_SLAVE_TIMEOUT, refusal.batch, refusal.reason)
     ext = {} if isinstance(refusal, DelayInvalid) else SENT
     return _answer(send.call.request, worded(send.header.topic, send.queue, refusal), ext)
+
+
+def _less_sure(command: RemotingCommand, code: ResponseCode, stored: StoredBatch, remark: str) -> RemotingCommand:
+    """Return the response to a send that is stored, but not as a success would say; clients do not send it again."""
+    return command.reply(code, _place(stored), remark=remark)
+
+
+def _place(stored: StoredBatch) -> dict[str, str]:
+    ids = ",".join(stored.message_ids())
+    return {**SENT, "msgId": ids, "queueId": str(stored.queue), "queueOffset": str(stored.queue_offset)}
 
 
 def _answer(command: RemotingCommand, refused: Refused, ext: Mapping[str, str] = SENT) -> RemotingCommand:

@@ -11,7 +11,7 @@ import pytest
 from metaq_broker.clock import Clock
 from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.engine import Engine
-from metaq_broker.log.engine.outcomes import NothingAt, PartitionClosed, PartitionUnknown, Refusal, StorageFailed
+from metaq_broker.log.engine.outcomes import NothingAt, PartitionClosed, PartitionUnknown, Refusal
 from metaq_broker.log.engine.stores import TopicStores
 from metaq_broker.log.files.files import Files
 from metaq_broker.log.state.state_table import LoopDriver, StateTable
@@ -337,12 +337,14 @@ def test_damage_is_not_served(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", ["full", "closed"])
-def test_without_a_durable_number_nothing_is_acknowledged(tmp_path: Path, failing: str) -> None:
+def test_without_a_durable_number_nobody_gets_a_physical_offset(tmp_path: Path, failing: str) -> None:
     async def scenario(opened: Opened) -> None:
         if failing == "closed":
             opened.state.close()
         else:
             opened.state.bytes_max = 0
-        assert isinstance(await opened.outcome(b"x"), StorageFailed)
+        stored = await opened.send(b"x", b"y")
+        assert (stored.queue_offset, stored.physical_offsets) == (0, [0, 0])
+        assert "which is refused now" in str(stored.unnumbered)
 
     play(tmp_path, scenario)
