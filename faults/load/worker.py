@@ -27,7 +27,12 @@ from metaq.protocols.text.commands import Put as PutCommand
 from metaq.protocols.text.commands import Reply, Result
 
 RECONNECT_INTERVAL_S: Final = 0.01
-UNSURE_REFUSALS: Final = ("read-only", "is known after a restart", "is committed, and readable once")
+UNSURE_REFUSALS: Final = (
+    "read-only",
+    "is known after a restart",
+    "is committed, and readable once",
+    "it may be stored",
+)
 """Parts of refusals after which the message may be stored nevertheless."""
 
 

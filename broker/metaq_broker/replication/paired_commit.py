@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from metaq_broker.log.files.errors import NotCopied
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.sync.group_commit import FlushPolicy, GroupCommit, _Partition
 from metaq_broker.log.sync.sync import SyncJob
@@ -68,10 +69,11 @@ class PairedCommit(GroupCommit):
             self.written(partition.log)
         super()._schedule(partition)
 
-    def give_up(self, reason: str) -> None:
-        """Refuse the puts that are waiting."""
+    def give_up(self, reason: str, *, is_replaced: bool = False) -> None:
+        """Refuse the puts that are waiting. ``is_replaced``: another broker leads, so they may get lost here."""
+        error = NotOnBoth(f"{reason}; it may be stored") if is_replaced else NotCopied(reason)
         for waiter in list(self._impatient):
-            call(waiter.notify, NotOnBoth(reason))
+            call(waiter.notify, error)
 
     def out(self) -> list[tuple[PartitionLog, SyncJob]]:
         """Return the syncs that were passed to ``send_missing`` and are not settled yet."""
@@ -94,7 +96,7 @@ class PairedCommit(GroupCommit):
         Readable ends no longer move, because the other leader may have other bytes there.
         """
         self._fenced = reason
-        self.give_up(reason)
+        self.give_up(reason, is_replaced=True)
         out, self._out = self._out, {}
         for partition, _ in out.values():
             self._drop(partition, reason)

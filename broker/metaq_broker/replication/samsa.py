@@ -125,7 +125,7 @@ class SyncMaster:
                 await self._bring_in_sync()
                 await self._stay_in_sync()
             except SlavePromoted as promoted:
-                self._set_out_of_sync(str(promoted))
+                self._set_out_of_sync(str(promoted), is_replaced=True)
                 await self._fence(self._config.slave)
                 return
             except (PeerLost, PeerRefused, ProtocolError, OutOfSync) as error:
@@ -158,11 +158,11 @@ class SyncMaster:
         self.trouble = reason
         self._gate.shut(SlaveOutOfSync(f"{DISCONNECTED}{reason}"))
 
-    def _set_out_of_sync(self, reason: str) -> None:
+    def _set_out_of_sync(self, reason: str, *, is_replaced: bool = False) -> None:
         if reason != self.trouble and not self._stopping.is_set():
             _LOG.error("out of sync, no messages are taken", extra={"fields": {"reason": reason}})
         self._shut(reason)
-        self._commit.give_up(f"{DISCONNECTED}{reason}")
+        self._commit.give_up(f"{DISCONNECTED}{reason}", is_replaced=is_replaced)
 
     async def _bring_in_sync(self) -> None:
         peer = self._peer = await self._connect(self._config.slave, self._config.timeout_ms / 1000)
