@@ -198,7 +198,7 @@ class Topics:
         """
         self.check(topic, settings, is_of_clients=is_of_clients)
         made = None if on_durable is None else self._then_announced(on_durable)
-        self._table.put(PREFIX + topic, json.dumps(asdict(settings)).encode(), made, is_of_clients=is_of_clients)
+        self._table.put(PREFIX + topic, _written(settings), made, is_of_clients=is_of_clients)
         if self._made.get(topic) != settings:
             self._made[topic] = settings
             self._added[topic] = self._topic_config(topic, settings)
@@ -287,8 +287,18 @@ class Topics:
         for topic in changed - self._made.keys():
             self._changed(topic)
 
-    def check(self, topic: str, settings: ServedTopic, *, is_of_clients: bool = True) -> None:
-        """Check that a topic may be made or changed so. Raises ``TopicRefused``."""
+    def check_all(self, topics: Mapping[str, ServedTopic]) -> None:
+        """Check that clients may make or change these topics so, every one of them. Raises as ``create``."""
+        new = {True: 0, False: 0}
+        for topic, settings in topics.items():
+            is_hidden = topic.startswith(self._hidden_prefixes)
+            self.check(topic, settings, others=new[is_hidden])
+            new[is_hidden] += topic not in self._made
+        entries = {PREFIX + topic: _written(settings) for topic, settings in topics.items()}
+        self._table.check_all(entries, is_of_clients=True)
+
+    def check(self, topic: str, settings: ServedTopic, *, is_of_clients: bool = True, others: int = 0) -> None:
+        """Check that a topic may be made or changed so, and ``others`` like it before. Raises ``TopicRefused``."""
         if topic in self._built_in:
             raise TopicRefused(topic, "it is a system topic")
         if (fault := storage_fault(topic)) is not None:
@@ -298,7 +308,7 @@ class Topics:
                 raise TopicRefused(topic, f"{getattr(settings, name)} queues; expected 0 to {QUEUES_MAX}")
         if not 0 <= settings.perm <= READ | WRITE | INHERIT:
             raise TopicRefused(topic, f"perm {settings.perm}; expected 0 to {READ | WRITE | INHERIT}")
-        if is_of_clients and topic not in self._made and self._made_like(topic) >= TOPICS_MAX:
+        if is_of_clients and topic not in self._made and self._made_like(topic) + others >= TOPICS_MAX:
             raise TopicRefused(topic, f"clients have made {TOPICS_MAX} topics, and the broker allows no more")
 
     def _made_like(self, topic: str) -> int:
@@ -371,6 +381,10 @@ def _named(config: BrokerConfig) -> dict[str, ServedTopic]:
             perm = READ * each.accept_subscribe | WRITE * each.accept_publish
             topics[topic] = ServedTopic(each.num_partitions, each.num_partitions, perm)
     return topics
+
+
+def _written(settings: ServedTopic) -> bytes:
+    return json.dumps(asdict(settings)).encode()
 
 
 def _read(value: bytes) -> ServedTopic:

@@ -18,7 +18,7 @@ import asyncio
 import errno
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -360,14 +360,28 @@ class StateTable:
             ValueError: Key or value is too long, or the table is closed.
         """
         self._check(key, value)
+        self._bytes = self._bytes_with(key, value, self._bytes, is_of_clients=is_of_clients)
+        self._values[key] = value
+        self._changed(key, value, on_durable)
+
+    def check_all(
+        self, entries: Mapping[str, bytes], *, deleted: Iterable[str] = (), is_of_clients: bool = False
+    ) -> None:
+        """Check that all ``entries`` can be put after the ``deleted`` ones are removed. Raises as ``put``."""
+        gone = [(key, self._values[key]) for key in deleted if key in self._values]
+        bytes_then = self._bytes - sum(_entry_bytes(key, value) for key, value in gone)
+        for key, value in entries.items():
+            self._check(key, value)
+            bytes_then = self._bytes_with(key, value, bytes_then, is_of_clients=is_of_clients)
+
+    def _bytes_with(self, key: str, value: bytes, bytes_before: int, *, is_of_clients: bool) -> int:
+        """Return the size of all entries with this one. Raises ``StateFull``."""
         old = self._values.get(key)
         grown = _entry_bytes(key, value) - (0 if old is None else _entry_bytes(key, old))
         bytes_max = self.clients_bytes_max if is_of_clients else self.bytes_max
-        if grown > 0 and self._bytes + grown > bytes_max:
+        if grown > 0 and bytes_before + grown > bytes_max:
             raise StateFull(key, bytes_max)
-        self._bytes += grown
-        self._values[key] = value
-        self._changed(key, value, on_durable)
+        return bytes_before + grown
 
     def delete(self, key: str, on_durable: OnDurable | None = None) -> None:
         """Remove a key, if it exists.

@@ -154,8 +154,7 @@ class AdministrationRequests:
             return command.reply(ResponseCode.SYSTEM_ERROR, remark=f"{error}; nothing was changed")
         if not made:
             return command.reply()
-        for topic, settings in made.items():
-            self._topics.check(topic, settings)
+        self._topics.check_all(made)
         *others, last = made.items()
         with self._topics.together():
             for topic, settings in others:

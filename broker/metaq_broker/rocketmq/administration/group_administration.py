@@ -113,13 +113,14 @@ class GroupAdministrationRequests:
             if (fault := _fault(config)) is not None:
                 remark = f"group {config.group_name}: {fault}; nothing was changed"
                 return call.request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
-            self._groups.check(config.group_name)
         if not configs:
             return call.request.reply()
-        *others, last = configs
-        for config in others:
-            self._groups.put(config.group_name, _settings(config))
-        self._groups.put(last.group_name, _settings(last), answer_when_kept(call))
+        groups = {config.group_name: _settings(config) for config in configs}
+        self._groups.check_all(groups)
+        *others, last = groups.items()
+        for group, settings in others:
+            self._groups.put(group, settings)
+        self._groups.put(*last, answer_when_kept(call))
         return None
 
     def _all(self, call: Call) -> RemotingCommand:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
@@ -87,13 +87,28 @@ class Groups:
     def put(self, group: str, settings: GroupSettings, on_durable: OnDurable | None = None) -> None:
         """Create or change a group. Raises as ``find``."""
         self.check(group)
-        if group not in self._groups and len(self._groups) >= self._limits.groups_max:
-            self.when_full()
-        if group not in self._groups and len(self._groups) >= self._limits.groups_max:
-            raise GroupLimitReached("groups", self._limits.groups_max)
-        self._table.put(PREFIX + group, json.dumps(asdict(settings)).encode(), on_durable, is_of_clients=True)
+        self._check_count([group])
+        self._table.put(PREFIX + group, _written(settings), on_durable, is_of_clients=True)
         self._groups[group] = settings
         self.changes += 1
+
+    def check_all(self, groups: Mapping[str, GroupSettings]) -> None:
+        """Check that these groups can be created or changed, every one of them. Raises as ``put``."""
+        for group in groups:
+            self.check(group)
+        self._check_count(groups)
+        entries = {PREFIX + group: _written(settings) for group, settings in groups.items()}
+        self._table.check_all(entries, is_of_clients=True)
+
+    def _check_count(self, groups: Collection[str]) -> None:
+        if self._are_too_many(groups):
+            self.when_full()
+        if self._are_too_many(groups):
+            raise GroupLimitReached("groups", self._limits.groups_max)
+
+    def _are_too_many(self, groups: Collection[str]) -> bool:
+        new = sum(group not in self._groups for group in groups)
+        return new > 0 and len(self._groups) + new > self._limits.groups_max
 
     def delete(self, group: str, on_durable: OnDurable | None = None) -> None:
         """Delete a group, if it exists. It is created again on its next use.
@@ -105,6 +120,10 @@ class Groups:
         if self._groups.pop(group, None) is not None:
             self.changes += 1
         self._table.delete(PREFIX + group, on_durable)
+
+
+def _written(settings: GroupSettings) -> bytes:
+    return json.dumps(asdict(settings)).encode()
 
 
 def _read(value: bytes) -> GroupSettings:

@@ -138,15 +138,18 @@ class KeptGroups:
 
         Raises:
             NotMember: Its session has ended.
-            StateFull: There are too many entries.
+            StateFull: There are too many entries; nothing was changed.
         """
         group = self._current(name)
         session = group.sessions.get(token)
         if session is None or session.topics is None:
             raise NotMember(f"group {name}: the session has ended; join again")
         places = set(wanted)
-        self.release(name, token, [place for place in self.owned(name, token) if place not in places])
+        left = [place for place in self.owned(name, token) if place not in places]
         value = json.dumps([token, session.consumer, session.length_s]).encode()
+        entries = {_key(_OWNER, name, place): value for place in places - group.owners.keys()}
+        self.table.check_all(entries, deleted=[_key(_OWNER, name, place) for place in left], is_of_clients=True)
+        self.release(name, token, left)
         for place in places - group.owners.keys():
             self.table.put(_key(_OWNER, name, place), value, is_of_clients=True)
             group.owners[place] = token
@@ -183,10 +186,11 @@ class KeptGroups:
         ``expected``: the offsets that the consumer knows; ``None``: not compared. A field that is ``None`` is kept.
 
         Raises:
-            ValueError: An offset has not the form of one.
+            ValueError: An offset has not the form of one. Nothing was changed, as in the next case.
             StateFull: There are too many entries.
         """
         group, changed = self._current(name), dict[LocalPartition, StoredOffset]()
+        accepted = dict[LocalPartition, StoredOffset]()
         for place, new in offsets.items():
             there = group.offsets.get(place, _NOTHING)
             known = None if expected is None else expected.get(place, _NOTHING).offset
@@ -194,11 +198,15 @@ class KeptGroups:
             if group.owners.get(place, token) != token or (compared and not _is_same(there, known, new)):
                 changed[place] = there
                 continue
-            stored = StoredOffset(
+            accepted[place] = StoredOffset(
                 *(now if now is not None else old for now, old in zip(new, there, strict=True)),
             )
-            self.table.put(_key(_OFFSET, name, place), json.dumps(stored).encode(), is_of_clients=True)
-            group.offsets[place] = stored
+        entries = {_key(_OFFSET, name, place): json.dumps(stored).encode() for place, stored in accepted.items()}
+        self.table.check_all(entries, is_of_clients=True)
+        for key, value in entries.items():
+            self.table.put(key, value, is_of_clients=True)
+        if accepted:
+            group.offsets.update(accepted)
             self._groups[name] = group
         return changed
 

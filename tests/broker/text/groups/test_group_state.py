@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from manual_loop import Steps
 from metaq_broker.clock import ManualClock
+from metaq_broker.log.files.errors import StateFull
 from metaq_broker.log.state.state_table import StateTable
 from metaq_broker.text.groups.group_state import GroupRefused, IdTaken, KeptGroups, NotMember
 from stored import QuickFiles
@@ -196,3 +197,18 @@ def test_topics_of_members_are_limited(setting: Setting, monkeypatch: pytest.Mon
     groups.join("h", "b", "b", 10.0, ("ü", "v"))
     groups.leave("g", "a")
     groups.join("h", "c", "c", 10.0, ("tt",))
+
+
+def test_without_space_for_all_of_them_nothing_is_claimed_or_saved(setting: Setting) -> None:
+    setting.join("a")
+    setting.groups.claim("g", "a", [T0])
+    size, places = setting.table.size_bytes, [("t", number) for number in range(1, 9)]
+    setting.table.bytes_max = (size + 500) * 16 // 15
+    with pytest.raises(StateFull):
+        setting.groups.claim("g", "a", places)
+    assert (setting.groups.owned("g", "a"), setting.table.size_bytes) == ([T0], size)
+    with pytest.raises(StateFull):
+        setting.groups.save("g", "a", {place: StoredOffset("7", None) for place in places}, None)
+    assert (setting.groups.offsets("g"), setting.table.size_bytes) == ({}, size)
+    setting.groups.claim("g", "a", [T1])  # instead of the other one
+    assert setting.groups.owned("g", "a") == [T1]
