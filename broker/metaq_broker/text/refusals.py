@@ -40,6 +40,7 @@ from metaq_broker.log.engine.outcomes import (
 from metaq_broker.transactions.outcomes import (
     AlreadyDecided,
     BatchEmpty,
+    ChangeUnknown,
     CommittedNotStored,
     DecisionsFull,
     DecisionUnknown,
@@ -172,6 +173,9 @@ ROWS: Final[dict[type[Refusal], RefusalRow]] = {
             f"{it.reason}"
         ),
         xa=XA_RESOURCE_ERROR,
+    ),
+    ChangeUnknown: RefusalRow(
+        lambda it: f"{it.change} is known after a restart of the broker: {it.reason}", xa=XA_RESOURCE_ERROR
     ),
     CommittedNotStored: RefusalRow(
         lambda it: (

@@ -161,16 +161,16 @@ class TransactionCommands:
         self._manager.when_certain(lambda refusal: self._complete(slot, command.opaque, refusal, text))
 
     def _forget(self, _connection: object, command: TransactionCommand, replies: ReplyQueue) -> None:
+        done = partial(self._complete, replies.pending(), command.opaque)
         if command.key is None and command.unique is not None:
-            slot = replies.pending()
-            self._manager.end_query(command.unique, partial(self._complete, slot, command.opaque))
+            self._manager.end_query(command.unique, done)
             return
-
-        def forget() -> str:
+        try:
             self._manager.forget(command.key)
-            return ""
-
-        _answer(replies, command.opaque, forget, self._texts.step)
+        except TransactionRefused as refused:
+            done(refused.refusal)
+        else:
+            self._manager.when_recorded(f"FORGET of transaction '{command.key}'", done)
 
     def _decided(self, _connection: object, command: TransactionCommand, replies: ReplyQueue) -> None:
         slot = replies.pending()

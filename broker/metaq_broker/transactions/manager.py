@@ -57,6 +57,7 @@ from metaq_broker.transactions.journal import Journal, JournalFailed
 from metaq_broker.transactions.journal_stream import JournalStream
 from metaq_broker.transactions.journal_writer import JournalWriter
 from metaq_broker.transactions.outcomes import (
+    ChangeUnknown,
     JournalUnavailable,
     LocalPrepare,
     NotAnXid,
@@ -285,7 +286,7 @@ class TransactionManager:
         return [key for key in keys if unique is None or key.unique == unique]
 
     def forget(self, key: TransactionId | None) -> None:
-        """Stop remembering a heuristic outcome; nothing happens if there is none.
+        """Stop remembering a heuristic outcome; nothing happens if there is none. Answer it with ``when_recorded``.
 
         Raises:
             TransactionRefused: Not an XA key, or the journal does not take it.
@@ -346,6 +347,10 @@ class TransactionManager:
         """Call ``done`` as ``when_current`` does, with a refusal if that failed."""
         self.when_current(lambda failure: done(None if failure is None else JournalUnavailable(str(failure))))
 
+    def when_recorded(self, change: str, done: Done) -> None:
+        """Call ``done`` as ``when_current`` does; if that failed, the outcome of ``change`` is unknown."""
+        self.when_current(lambda failure: done(None if failure is None else ChangeUnknown(change, str(failure))))
+
     def when_current(self, callback: OnDurable) -> None:
         """Call back when what is known here is durable, and was certainly current at this call.
 
@@ -378,7 +383,7 @@ class TransactionManager:
             done(refused.refusal)
             return
         self._ended_queries.note(query_id)
-        self.when_certain(done)
+        self.when_recorded(f"the end of query {query_id}", done)
 
     # ---- operators
 
@@ -440,7 +445,7 @@ class TransactionManager:
         """Let a branch that is not here, or was rolled back by an operator, count as committed from now on.
 
         For a decided branch whose messages are lost: its coordinator gets the same answers as for a branch that an
-        operator committed.
+        operator committed. Answer it with ``when_recorded``.
 
         Raises:
             TransactionRefused: Not an XA key, the branch is here or was committed, or the journal does not accept the

@@ -135,6 +135,14 @@ class DecisionUnknown(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeUnknown(Refusal):
+    """The journal failed before the record of ``change`` was durable; it is known after a restart."""
+
+    change: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CommittedNotStored(Refusal):
     """The commit is decided and durable, but a partition cannot store the messages now; the broker tries again."""
 

@@ -126,6 +126,7 @@ UNKNOWN: dict[str, Callable[[TransactionManager, list[Any]], None]] = {
     "prepare": lambda tx, heard: tx.prepare(X1, heard.append, "A"),
     "decision": lambda tx, heard: tx.decide("query", 1, [X1], heard.append, own=[0]),
     "end of a query": lambda tx, heard: tx.end_query("query", heard.append),
+    "forgotten outcome": lambda tx, heard: tx.when_recorded("FORGET", heard.append),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ from metaq_broker.operate.control.reload import ReloadRefused
 from metaq_broker.operate.control.services import BrokerParts
 from metaq_broker.replication.driver.pair_replication import PairReplication, SwitchRefused
 from metaq_broker.replication.roles import PromotionRefused
+from metaq_broker.transactions.interfaces import Done
 from metaq_broker.transactions.outcomes import Outcome, TransactionRefused
 
 __all__ = ["ACTIONS"]
@@ -343,9 +344,10 @@ async def _transaction(parts: BrokerParts, step: str, text: str) -> Result:
     key = _key(text)
     try:
         if step == "forget":
-            return _forget_ended(parts, key)
+            return await _forget_ended(parts, key)
         if step == "accept":
             parts.transactions.accept_missing(key)
+            await _recorded(parts, f"accept of transaction '{key}'")
             return {"key": str(key), "outcome": "accepted"}
         await _end_by_hand(parts, key, step)
     except TransactionRefused as refused:
@@ -357,18 +359,29 @@ async def _end_by_hand(parts: BrokerParts, key: TransactionId, action: str) -> N
     if action not in _OUTCOMES:
         allowed = f"{', '.join(_OUTCOMES)}, accept or forget"
         raise CommandRefused(MALFORMED, f"action {action[:80]!r}: expected {allowed}")
+    await _done(lambda done: parts.transactions.end_heuristically(key, _OUTCOMES[action], done))
+
+
+async def _recorded(parts: BrokerParts, change: str) -> None:
+    """Return when a change that was just made is durable."""
+    await _done(lambda done: parts.transactions.when_recorded(change, done))
+
+
+async def _done(begin: Callable[[Done], None]) -> None:
+    """Wait for the callback of a step. Raises ``TransactionRefused``."""
     ended: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
-    parts.transactions.end_heuristically(key, _OUTCOMES[action], ended.set_result)
+    begin(ended.set_result)
     refusal = await ended
     if refusal is not None:
         raise TransactionRefused(refusal)
 
 
-def _forget_ended(parts: BrokerParts, key: TransactionId) -> Result:
+async def _forget_ended(parts: BrokerParts, key: TransactionId) -> Result:
     known = [str(each) for each, _ in parts.transactions.outcomes()]
     if str(key) not in known:
         raise CommandRefused(REFUSED, f"nothing is remembered of transaction {key}")
     parts.transactions.forget(key)
+    await _recorded(parts, f"forget of transaction '{key}'")
     return {"key": str(key), "outcome": "forgotten"}
 
 
