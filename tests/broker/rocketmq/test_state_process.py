@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fix_broker import DEADLINE_S, RunningBroker, StartBroker, run_broker_command, wait_until, write_ini
+from remoting_headers import send_header
 from request_replay import Asker
 from text_protocol import placed, put
 
@@ -150,6 +151,9 @@ def test_while_the_disk_takes_nothing_nothing_is_said_to_be_kept(
     assert refused.code == 14  # the consumer tries again, and goes on
     assert "rocketmq-state cannot be written: [Errno 27] File too large" in str(refused.remark)
     assert "cannot be written" in str(asker.create_topic("new").remark)
+    sent = asker.response(send_header(topic="made-by-a-send", default_topic="TBW102"), b"x")
+    assert "the message is not stored, because its topic is not on the disk yet: state file" in str(sent.remark)
+    assert str(sent.remark).endswith("; changes apply, and are written as soon as the disk takes them")
     limit_file_size(broker, resource.RLIM_INFINITY)
     wait_until(lambda: asker.response(header).code == 0, "a commit that is kept")
     broker.kill()

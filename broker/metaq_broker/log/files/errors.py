@@ -113,16 +113,20 @@ class StateDamaged(MetaqError):
 
 
 class StateNotWritten(MetaqError):
-    """A change of the state in ``path`` may not be on the disk, for ``reason``; it may be written later."""
+    """A change of the state in ``path`` may not be on the disk, for ``reason``.
+
+    ``is_retried``: it applies in this process, and is written as soon as that is possible.
+    """
 
     retryable = True
 
-    def __init__(self, path: object, reason: str) -> None:
-        self.path, self.reason = path, reason
+    def __init__(self, path: object, reason: str, *, is_retried: bool = False) -> None:
+        self.path, self.reason, self.is_retried = path, reason, is_retried
         super().__init__(path, reason)
 
     def __str__(self) -> str:
-        return f"state file {self.path} cannot be written: {self.reason}"
+        then = "; changes apply, and are written as soon as the disk takes them" if self.is_retried else ""
+        return f"state file {self.path} cannot be written: {self.reason}{then}"
 
 
 class StateFull(MetaqError):

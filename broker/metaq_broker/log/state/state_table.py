@@ -264,7 +264,7 @@ class StateTable:
         self._file: _StateFile | None = None
         self._commit: _Commit | None = None
         self._timer: Timer | None = None
-        self._timer_is_short = self._closed = self._shut = False
+        self._timer_is_short = self._closed = self._shut = self._is_refused = False
         self._rewrite_due = True
         self.changes = 0
         """Number of changes since it was opened."""
@@ -500,7 +500,7 @@ class StateTable:
 
     def _refuse(self, commit: _Commit | None, reason: str) -> None:
         """Refuse what waits: it is not confirmed, and this broker does not lead any more."""
-        self.failure = reason
+        self.failure, self._is_refused = reason, True
         if commit is not None and not commit.ended:
             commit.ended = True
             self._notify(commit.waiting)
@@ -550,9 +550,14 @@ class StateTable:
         waiting.clear()
         for on_durable in calls:
             try:
-                on_durable(None if self.failure is None else StateNotWritten(self.path, self.failure))
+                on_durable(self._not_written())
             except Exception:  # one of many callbacks; the others are called nevertheless
                 _LOG.exception("state file: a callback failed")
+
+    def _not_written(self) -> StateNotWritten | None:
+        if self.failure is None:
+            return None
+        return StateNotWritten(self.path, self.failure, is_retried=not (self._closed or self._is_refused))
 
     def _note(self, error: OSError | None) -> None:
         reason = None if error is None else str(error)

@@ -189,8 +189,11 @@ class Sends:
         def created(error: Exception | None) -> None:
             settings = self._topics.settings(header.topic)
             response: RemotingCommand | None
-            if error is not None or settings is None:
-                response = _answer(call.request, Refused(ResponseCode.SYSTEM_ERROR, f"no topic was made: {error}"))
+            if error is not None:
+                text = f"the message is not stored, because its topic is not on the disk yet: {error}"
+                response = _answer(call.request, Refused(ResponseCode.SYSTEM_ERROR, text))
+            elif settings is None:
+                response = _answer(call.request, unknown_topic(header.topic))
             else:
                 response = self._send(send, settings)
             if response is not None:

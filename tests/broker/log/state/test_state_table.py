@@ -159,6 +159,7 @@ def test_a_full_disk_is_reported_and_tried_again(tmp_path: Path) -> None:
     assert isinstance(failure, StateNotWritten)
     assert failure.retryable
     assert "No space left on device" in str(failure)
+    assert str(failure).endswith("; changes apply, and are written as soon as the disk takes them")
     table.put("b", b"1", reported.append)
     steps.run_all(0.9)
     assert (len(reported), len(files.calls)) == (2, failed_calls)  # no attempt for each change
@@ -188,6 +189,17 @@ def test_after_a_failed_write_everything_is_written_anew(call: str, tmp_path: Pa
         steps.run_all()
         assert [failure is None for failure in reported] == [True, False, True]
         assert contents(opened(root, files.crash(Random(seed)))) == {"a": b"1", "b": b"1", "c": b"1"}
+
+
+def test_at_the_end_nothing_is_written_later(tmp_path: Path) -> None:
+    files, steps, reported = FaultyFiles(tmp_path), Steps(), []
+    table = opened(tmp_path, files, steps)
+    files.fault = Fault(1, errno.ENOSPC, lasting=True, calls=frozenset({"pwrite"}))
+    table.put("a", b"1", reported.append)
+    table.close()
+    (failure,) = reported
+    assert isinstance(failure, StateNotWritten)
+    assert "changes apply" not in str(failure)
 
 
 def test_opened_on_a_full_disk_it_reads_what_is_there(tmp_path: Path) -> None:
