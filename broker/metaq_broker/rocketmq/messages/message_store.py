@@ -558,7 +558,7 @@ class _Unit:
         """
         offsets = None
         if isinstance(base, Exception):
-            reason = f"stored, and found by its message id once its queue has a number, which is refused now: {base}"
+            reason = f"the message is stored; its queue has no number for message ids yet: {base}"
             self._tell(self._batches(self._places(None), reason))
         else:
             offsets = self._places(base)

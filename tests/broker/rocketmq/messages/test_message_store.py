@@ -345,6 +345,6 @@ def test_without_a_durable_number_nobody_gets_a_physical_offset(tmp_path: Path, 
             opened.state.bytes_max = 0
         stored = await opened.send(b"x", b"y")
         assert (stored.queue_offset, stored.physical_offsets) == (0, [0, 0])
-        assert "which is refused now" in str(stored.unnumbered)
+        assert "its queue has no number for message ids yet" in str(stored.unnumbered)
 
     play(tmp_path, scenario)
