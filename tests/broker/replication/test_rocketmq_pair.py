@@ -14,6 +14,7 @@ from metaq_broker.app import Broker
 from metaq_broker.log.state.state_records import decode_state
 from metaq_broker.operate.config.configuration import BrokerConfig
 from metaq_broker.replication import samsa as samsa_module
+from metaq_broker.replication.paired_commit import PairedCommit
 from metaq_broker.rocketmq.nameserver.app import NameServer
 from metaq_broker.rocketmq.nameserver.config import load
 from metaq_broker.rocketmq.nameserver.routes import BrokerRegistration
@@ -246,6 +247,26 @@ def _end(sent: RemotingCommand, how: int) -> EndTransaction:
         commit_log_offset=int(sent.ext["msgId"][16:], 16),
         commit_or_rollback=how,
     )
+
+
+@in_loop
+async def test_a_send_that_another_leader_overtakes_is_refused(tmp_path: Path) -> None:
+    """The message may be lost with the master that is replaced, so its client must send it to the new one."""
+    async with (
+        running(configured(tmp_path / "s", role=gregor())) as slave,
+        running(master_config(tmp_path, slave)) as master,
+        client_of(master) as mq,
+    ):
+        await until_in_sync(master)
+        await send(mq, "orders", "first")
+        assert isinstance(master.commit, PairedCommit)
+        with holding_copies(slave):
+            under_way = asyncio.create_task(answered(master, "orders"))
+            await until(lambda: bool(master.commit.out()), "the send to be synced here")
+            master.commit.give_up("the slave was promoted", is_replaced=True)
+            answer = await under_way
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert str(answer.remark).endswith("the slave was promoted; it may be stored")
 
 
 @in_loop
