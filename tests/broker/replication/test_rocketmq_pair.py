@@ -78,13 +78,8 @@ async def send(mq: AsyncRocketMQ, topic: str, body: str, delay_level: int = 0) -
 
 async def answered(broker: Broker, topic: str, properties: str = "") -> RemotingCommand:
     """Return the response to a send."""
-
-    def ask() -> RemotingCommand:
-        header = send_header(topic=topic, born_timestamp=time.time_ns() // 1_000_000, properties=properties)
-        with Asker(rocketmq_of(broker)) as asker:
-            return asker.response(header, b"no")
-
-    return await asyncio.to_thread(ask)
+    header = send_header(topic=topic, born_timestamp=time.time_ns() // 1_000_000, properties=properties)
+    return await asyncio.to_thread(_ask, broker, header, b"no")
 
 
 async def refusal(broker: Broker, topic: str) -> str:

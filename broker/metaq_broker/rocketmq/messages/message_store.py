@@ -213,8 +213,8 @@ class MessageStore:
         It is called when they may be acknowledged, and never before this returns, except with a refusal. The callers
         check the lengths of clients' messages: one that waits may have been stored when longer ones were allowed.
 
-        ``is_own``: the broker repeats what is refused, so messages that will be readable are not refused. They wait
-        for the slave of a pair as long as necessary, and have no physical offsets if the disk refuses a number.
+        ``is_own``: the broker repeats what is refused, so messages that will be readable are not refused: they wait
+        for the slave of a pair as long as necessary.
 
         Raises:
             FieldError: A number of a message does not fit.
@@ -247,7 +247,7 @@ class MessageStore:
     def _append(
         self, topic: str, queue: int, sends: Sequence[WaitingFrames], extra_bytes: int, *, is_own: bool = False
     ) -> None:
-        unit = _Unit(self, topic, queue, sends, is_own=is_own)
+        unit = _Unit(self, topic, queue, sends)
         append = Append(topic, queue, unit.frames, Terms.MADE, extra_bytes, is_patient=is_own)
         outcome = self.engine.append(append, unit.durable)
         if isinstance(outcome, BlockInvalid) and len(sends) > 1:
@@ -524,14 +524,12 @@ class _Unit:
     ``appended`` is set when the unit is in the log, before it is durable.
     """
 
-    __slots__ = ("_is_own", "_queue", "_sends", "_store", "_topic", "appended", "frames")
+    __slots__ = ("_queue", "_sends", "_store", "_topic", "appended", "frames")
 
     appended: Appended
 
-    def __init__(
-        self, store: MessageStore, topic: str, queue: int, sends: Sequence[WaitingFrames], *, is_own: bool
-    ) -> None:
-        self._store, self._topic, self._queue, self._sends, self._is_own = store, topic, queue, sends, is_own
+    def __init__(self, store: MessageStore, topic: str, queue: int, sends: Sequence[WaitingFrames]) -> None:
+        self._store, self._topic, self._queue, self._sends = store, topic, queue, sends
         self.frames = FrameBlock.joined([frames for frames, _ in sends])
 
     def refuse(self, refusal: Refusal) -> None:

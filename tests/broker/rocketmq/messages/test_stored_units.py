@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal, StorageFailed
-from metaq_broker.rocketmq.messages.message_store import EXTRA_BYTES_MAX, OutgoingMessage, StoredBatch
+from metaq_broker.log.engine.outcomes import BlockInvalid, Refusal
+from metaq_broker.rocketmq.messages.message_store import EXTRA_BYTES_MAX, StoredBatch
 from test_message_store import BORN, Opened, play
 
 from metaq.formats.frame_block import FrameBlock
@@ -39,21 +39,16 @@ def test_a_send_that_is_too_long_is_refused_alone(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
-def test_own_messages_are_stored_also_without_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The broker would store them again, and they are read as soon as there is a number."""
-
-    async def outcome(opened: Opened, *, is_own: bool) -> StoredBatch | Refusal:
-        done: asyncio.Future[StoredBatch | Refusal] = asyncio.get_running_loop().create_future()
-        opened.store.append("t", 0, [OutgoingMessage(b"x", b"", 5, BORN)], done.set_result, is_own=is_own)
-        return await done
+def test_messages_are_stored_also_without_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients or the broker would store them again, and they are read as soon as there is a number."""
 
     async def scenario(opened: Opened) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(opened.state, "bytes_max", 0)
-            assert isinstance(await outcome(opened, is_own=False), StorageFailed)
-            stored = await outcome(opened, is_own=True)
-            assert isinstance(stored, StoredBatch)
-            assert (stored.queue_offset, list(stored.physical_offsets)) == (1, [])
+            for number in range(2):
+                stored = await opened.send(b"x")
+                assert (stored.queue_offset, list(stored.physical_offsets)) == (number, [0])
+                assert stored.unnumbered is not None
         assert await opened.numbered(opened.store.read("t", 0, 0, 9, 999)) is None
         assert opened.bodies() == [b"x", b"x"]
 
