@@ -543,7 +543,7 @@ class _Unit:
             store.reported(self._topic, self._queue, self.appended.first_ordinal)
             if refusal is not None and isinstance(refusal.cause, NotCopied) and log is not None:
                 base = store.numbers.base(log, self.appended.first_offset)
-                self._tell(NotOnSlave(refusal.reason, batch) for batch in self._batches(self._places(base)))
+                self._tell(NotOnSlave(refusal.reason, batch) for batch in self._batches(self._physical_offsets(base)))
             else:
                 self.refuse(refusal or StorageFailed("the partition was removed"))
         else:
@@ -557,13 +557,13 @@ class _Unit:
         offsets = None
         if isinstance(base, Exception):
             reason = f"the message is stored; its queue has no number for message ids yet: {base}"
-            self._tell(self._batches(self._places(None), reason))
+            self._tell(self._batches(self._physical_offsets(None), reason))
         else:
-            offsets = self._places(base)
+            offsets = self._physical_offsets(base)
             self._tell(self._batches(offsets))
         self._store.step.at_end(partial(self._report, offsets))  # listeners are called when the answers have left
 
-    def _places(self, base: int | None) -> list[int]:
+    def _physical_offsets(self, base: int | None) -> list[int]:
         """Return the physical offsets of all messages, 0 without ``base``."""
         if base is None:
             return [0] * self.frames.count

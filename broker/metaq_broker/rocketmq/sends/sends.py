@@ -99,7 +99,7 @@ class Send:
         if command.version < VERSION_5 and command.codec is Codec.JSON:
             call.answer(_STORED.frame(command.opaque, (ids, queue, offset)))
             return
-        ext = _place(outcome)
+        ext = _position_fields(outcome)
         if command.version >= VERSION_5:
             ext.update(self.fields)
             if (key := parse_properties(self.properties).get("UNIQ_KEY")) is not None:
@@ -296,10 +296,10 @@ def _refusal(send: Send, refusal: Refusal) -> RemotingCommand:
 
 def _less_sure(command: RemotingCommand, code: ResponseCode, stored: StoredBatch, remark: str) -> RemotingCommand:
     """Return the response to a send that is stored, but not as a success would say; clients do not send it again."""
-    return command.reply(code, _place(stored), remark=remark)
+    return command.reply(code, _position_fields(stored), remark=remark)
 
 
-def _place(stored: StoredBatch) -> dict[str, str]:
+def _position_fields(stored: StoredBatch) -> dict[str, str]:
     ids = ",".join(stored.message_ids())
     return {**SENT, "msgId": ids, "queueId": str(stored.queue), "queueOffset": str(stored.queue_offset)}
 
