@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from metaq_console.app import create_app
 from metaq_console.connection import BoundedConnection
 from metaq_console.console import make_console
 from metaq_console.settings import ConsoleSettings
+from waiting import ATTEMPTS
 
 from metaq.client.profile import Profile
 from metaq.testing.memory_server import MemoryServer
@@ -32,11 +33,16 @@ class QuickConnection(BoundedConnection):
     unread_s = 0.3
 
 
+class SlowConnection(BoundedConnection):
+    request_s = 30.0
+    unread_s = 0.5
+
+
 @contextmanager
-def served(app: App) -> Iterator[socket.socket]:
+def served(app: App, connection: type[BoundedConnection] = QuickConnection) -> Iterator[socket.socket]:
     """Serve ``app``, and yield a connection to it whose buffer is small."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, http=QuickConnection, log_config=None, lifespan="off", ws="none")
+    config = uvicorn.Config(app, http=connection, log_config=None, lifespan="off", ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
@@ -117,13 +123,19 @@ def test_a_client_that_reads_nothing_is_not_waited_for() -> None:
 
 
 def test_a_client_that_reads_slowly_gets_everything() -> None:
-    with served(LongAnswer()) as client:
+    assert any(read_slowly() > PIECES * len(PIECE) for _ in range(ATTEMPTS)), "a busy machine may read nothing for long"
+
+
+def read_slowly() -> int:
+    """Return how many bytes come, for longer than ``unread_s``."""
+    count, began_s = 0, time.monotonic()
+    with served(LongAnswer(), SlowConnection) as client, suppress(ConnectionResetError):
         client.sendall(b"GET / HTTP/1.0\r\nHost: a\r\n\r\n")
-        count = 0
         while data := client.recv(1 << 20):
             count += len(data)
             time.sleep(0.002)
-    assert count > PIECES * len(PIECE)
+    assert time.monotonic() - began_s > SlowConnection.unread_s
+    return count
 
 
 @pytest.mark.parametrize(

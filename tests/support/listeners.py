@@ -187,7 +187,7 @@ class RemotingServer(Listener):
         """All commands that came in, of all connections."""
         return [command for served in self.connections for command in served.received]
 
-    def wait_for(self, condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
         """Wait until something holds that changes with what came in."""
         with self._changed:
             assert self._changed.wait_for(condition, timeout_s)

@@ -93,7 +93,7 @@ class RunningNameServer(LoopThread):
 
         return self.run(call())
 
-    def wait_for(self, condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
         self.run(until(condition, deadline_s=timeout_s))
 
 

@@ -68,7 +68,15 @@ class Setting:
         self.cluster = cluster
         cluster.create_topic("orders", queues=2, broker="broker-a")
         cluster.create_topic("orders", queues=1, broker="broker-b")
-        self.mq = RocketMQ(";".join(map(str, cluster.name_servers)), timeouts=Timeouts(2.0, 1.0))
+        self.mq = self._client(60.0)
+
+    def _client(self, request_s: float) -> RocketMQ:
+        return RocketMQ(";".join(map(str, self.cluster.name_servers)), timeouts=Timeouts(60.0, request_s))
+
+    def wait_for_answers(self, seconds: float) -> None:
+        """Have the client wait no longer than this, where a broker does not answer in time."""
+        self.mq.close()
+        self.mq = self._client(seconds)
 
     @property
     def brokers(self) -> list[ScriptedBroker]:

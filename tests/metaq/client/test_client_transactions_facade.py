@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from fix_broker import RunningBroker, StartBroker
+from fix_broker import RunningBroker, StartBroker, wait_until
 from forked import in_child
 from listeners import Cut, CuttingRelay
 
@@ -213,10 +213,10 @@ def test_what_cannot_be_is_refused(mq: MetaQ) -> None:
         mq.rollback(Xid(1, b"never", b"b", "s"))
 
 
-def test_a_transaction_that_took_too_long_is_not_committed(mq: MetaQ) -> None:
-    transaction = mq.producer().transaction(timeout=1)
+def test_a_transaction_that_took_too_long_is_not_committed(mq: MetaQ, dev_broker: RunningBroker) -> None:
+    transaction = mq.producer().transaction(timeout=2)
     transaction.send("orders", "late")
-    threading.Event().wait(2.5)  # nothing shows from outside that a local transaction has expired
+    wait_until(lambda: "its timeout has expired" in dev_broker.log_text(), "it has expired")
     with pytest.raises(TransactionError):
         transaction.commit()
     assert texts(mq) == []

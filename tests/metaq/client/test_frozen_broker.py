@@ -69,6 +69,9 @@ CONSUMERS = {
     "asyncio": """
 import asyncio, sys
 from metaq import Async{client}
+from metaq.client.groups import steps
+
+steps.CLOSE_S = 60.0
 
 async def main():
     async with Async{client}(sys.argv[1]) as mq, mq.consumer("g", ["known"]) as consumer:
@@ -83,6 +86,9 @@ asyncio.run(main())
     "threads": """
 import sys
 from metaq import {client}
+from metaq.client.groups import steps
+
+steps.CLOSE_S = 60.0
 
 with {client}(sys.argv[1]) as mq, mq.consumer("g", ["known"]) as consumer:
     while not consumer.fetch():
@@ -104,7 +110,7 @@ def test_ctrl_c_ends_a_consumer_soon(
     with client(str(address)) as mq, mq.producer() as producer:
         producer.send("known", b"one tea")
     took_s = interrupted_s(CONSUMERS[kind].format(client=client.__name__), broker, address)
-    assert took_s < 8, "leaving a group may take 12 s, but not after Ctrl-C"
+    assert took_s < 40, "leaving a group may take longer than CLOSE_S, but not after Ctrl-C"
 
 
 def interrupted_s(program: str, broker: RunningBroker, address: Address) -> float:

@@ -46,16 +46,16 @@ def test_a_group_goes_on_where_it_was_and_an_exception_settles_nothing(setting: 
     with setting.consumer() as consumer:
         assert consumer.fetch(timeout=0.1) == []
         setting.send("d")
-        assert texts(consumer.fetch(timeout=5)) == ["d"]
+        assert texts(consumer.fetch(timeout=60)) == ["d"]
 
 
 def test_a_batch_is_settled_by_the_next_one(setting: Setting) -> None:
     setting.send(*"abcdef")
     with setting.consumer() as consumer:
-        first = consumer.fetch(4, timeout=5)
+        first = consumer.fetch(4, timeout=60)
         assert len(first) == 4
         assert consumer.position(P0) == 0
-        consumer.fetch(4, timeout=5)
+        consumer.fetch(4, timeout=60)
         assert consumer.position(P0) == end_of(4, 1)
         assert consumer.lag()[P0] == end_of(2, 1)
 
@@ -101,11 +101,11 @@ def test_a_rollback_delivers_again_and_gives_up_in_the_end(setting: Setting) -> 
 def test_what_was_rolled_back_or_released_cannot_be_settled(setting: Setting) -> None:
     setting.send("a")
     with setting.consumer(auto_ack=False) as consumer:
-        (message,) = consumer.fetch(timeout=5)
+        (message,) = consumer.fetch(timeout=60)
         consumer.rollback([P0])
         with pytest.raises(PartitionLost, match=r"orders/0-0 offset 0: not acknowledged"):
             message.ack()
-        (message,) = consumer.fetch(timeout=5)
+        (message,) = consumer.fetch(timeout=60)
     with pytest.raises(PartitionLost):
         message.ack()
     assert setting.stored() == 0
@@ -132,8 +132,8 @@ def test_a_filter_that_raises_loses_nothing(setting: Setting) -> None:
 
     with setting.consumer(where=where) as consumer:
         with pytest.raises(KeyError):
-            consumer.fetch(timeout=5)
-        assert texts(consumer.fetch(timeout=5)) == ["a"]
+            consumer.fetch(timeout=60)
+        assert texts(consumer.fetch(timeout=60)) == ["a"]
 
 
 def test_a_message_that_was_stored_twice_can_be_left_out(setting: Setting) -> None:
@@ -144,7 +144,7 @@ def test_a_message_that_was_stored_twice_can_be_left_out(setting: Setting) -> No
     with setting.consumer(dedupe=10) as consumer:
         found: list[str] = []
         while "b" not in found:
-            found += texts(consumer.fetch(1, timeout=5))
+            found += texts(consumer.fetch(1, timeout=60))
     assert found == ["a", "b"]
 
 
@@ -172,7 +172,7 @@ def test_starts(setting: Setting, start: object, expected: list[str]) -> None:
 def test_a_start_where_no_message_begins_is_named(setting: Setting) -> None:
     setting.send("abc")
     with pytest.raises(ValueError, match="no message begins at offset 5"), setting.consumer(start={P0: 5}) as consumer:
-        consumer.fetch(timeout=5)
+        consumer.fetch(timeout=60)
 
 
 def test_a_message_larger_than_any_reply_comes_whole(setting: Setting) -> None:
@@ -209,7 +209,7 @@ def test_a_broker_that_restarts_is_read_on_without_repeats(setting: Setting) -> 
         assert consumer.fetch(timeout=0.2) == []
         setting.broker.start()
         setting.send("c")
-        assert texts(consumer.fetch(timeout=10)) == ["c"]
+        assert texts(consumer.fetch(timeout=60)) == ["c"]
 
 
 def test_functions_are_notified_of_the_assignment_where_messages_are_read(setting: Setting) -> None:
@@ -230,7 +230,7 @@ def test_two_programs_with_one_group_on_one_machine(setting: Setting) -> None:
         read(first, 1)
         second = setting.consumer(offsets=None, session_s=0.1)
         with pytest.raises(ConsumerIdInUse, match="group 'g'"), second:
-            second.fetch(timeout=5)
+            second.fetch(timeout=60)
     with setting.consumer(offsets=None) as third:
         assert third.fetch(timeout=0.1) == [], "the first one has stored its offset in the file of this machine"
 
@@ -248,8 +248,8 @@ def test_seeking(setting: Setting) -> None:
 def test_positions_are_saved_now_and_then(setting: Setting) -> None:
     setting.send("a", "b")
     with setting.consumer(save_s=0.05) as consumer:
-        consumer.fetch(1, timeout=5)
-        consumer.fetch(1, timeout=5)
+        consumer.fetch(1, timeout=60)
+        consumer.fetch(1, timeout=60)
         wait_until(lambda: setting.stored() == end_of(1, 1), "the position is saved by itself")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from metaq_broker.clock import Clock
+from metaq_broker.rocketmq.moves import rounds as module
 from metaq_broker.rocketmq.moves.mover import Mover
 from metaq_broker.rocketmq.moves.rounds import Rounds
 from waiting import in_loop, until
@@ -46,7 +47,8 @@ async def test_each_is_called_when_it_asked_for_it() -> None:
 
 
 @in_loop
-async def test_a_wake_calls_at_once_and_several_once() -> None:
+async def test_a_wake_calls_at_once_and_several_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TICK_MS", FAR_MS)
     made, seldom = rounds(), Calls(FAR_MS)
     made.add(seldom)
     made.start()

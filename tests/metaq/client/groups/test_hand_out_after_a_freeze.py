@@ -99,7 +99,7 @@ def fetch(consumer: Any, handle: Callable[[Any], None]) -> None:
 
 
 def fetch_many(consumer: Any, handle: Callable[[Any], None]) -> None:
-    for message in consumer.fetch(2, timeout=10):
+    for message in consumer.fetch(2, timeout=60):
         handle(message)
     while not consumer._stopped:
         for message in consumer.fetch(timeout=0.05):
@@ -118,7 +118,7 @@ def kept(consumer: Any, handle: Callable[[Any], None]) -> None:
     """What an interrupted call had taken is handed out later, too."""
     found: list[Any] = []
     while len(found) < 2:
-        found += consumer.fetch(1, timeout=10)
+        found += consumer.fetch(1, timeout=60)
     for message in found:
         handle(message)
     consumer._handed.clear()

@@ -46,7 +46,7 @@ def test_of_rocketmq(broker: BrokerProcess, rocketmq: RocketMQ) -> None:
         wait_until(lambda: not consumer.fetch(timeout=0.1) and consumer.assignment, "the group to begin")
         widened(broker, "orders")
         wait_until(lambda: len(consumer.assignment) == 3, "the new queue to be read")
-        assert [one.data for one in consumer.fetch(timeout=10)] == [b"new"]
+        assert [one.data for one in consumer.fetch(timeout=60)] == [b"new"]
 
 
 def test_of_metaq(broker: BrokerProcess, rocketmq: RocketMQ, tmp_path: Path) -> None:
@@ -57,4 +57,4 @@ def test_of_metaq(broker: BrokerProcess, rocketmq: RocketMQ, tmp_path: Path) -> 
         wait_until(lambda: not consumer.fetch(timeout=0.1) and consumer.assignment, "the group to begin")
         widened(broker, "bills")
         wait_until(lambda: len(consumer.assignment) == 2, "the new partition to be read")
-        assert [one.data for one in consumer.fetch(timeout=10)] == [b"new"]
+        assert [one.data for one in consumer.fetch(timeout=60)] == [b"new"]

@@ -36,7 +36,7 @@ def clients(request: pytest.FixtureRequest) -> Iterator[Make]:
         if request.param == "threads":
 
             def make(name_servers: str, **options: Any) -> Open:
-                mq = stack.enter_context(RocketMQ(name_servers, timeouts=Timeouts(2.0, 3.0), **options))
+                mq = stack.enter_context(RocketMQ(name_servers, timeouts=Timeouts(60.0, 60.0), **options))
                 return lambda **given: Member(stack.enter_context(mq.consumer("g", ["orders"], **given)))
 
             yield make
@@ -48,7 +48,7 @@ def clients(request: pytest.FixtureRequest) -> Iterator[Make]:
                 return ask(one.__aenter__())
 
             def make_async(name_servers: str, **options: Any) -> Open:
-                mq = entered(AsyncRocketMQ(name_servers, timeouts=Timeouts(2.0, 3.0), **options))
+                mq = entered(AsyncRocketMQ(name_servers, timeouts=Timeouts(60.0, 60.0), **options))
                 return lambda **given: Member(entered(mq.consumer("g", ["orders"], **given)), ask)
 
             yield make_async

@@ -176,4 +176,4 @@ def test_a_broker_that_accepts_less_than_its_name_server(
     began_s = time.monotonic()
     with pytest.raises(refusal, match=text):
         member.fetch(timeout=60)
-    assert time.monotonic() - began_s < 15, "a consumer waits for a broker for ever"
+    assert time.monotonic() - began_s < 50, "a consumer waits for a broker for ever"

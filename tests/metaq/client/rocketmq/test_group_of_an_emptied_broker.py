@@ -33,7 +33,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def mq(broker: BrokerProcess) -> Iterator[RocketMQ]:
-    with RocketMQ(broker.name_servers, timeouts=Timeouts(1.0, 2.0)) as made:
+    with RocketMQ(broker.name_servers, timeouts=Timeouts(20.0, 20.0)) as made:
         yield made
 
 

@@ -102,16 +102,16 @@ def test_a_stopped_process_behind_a_working_name_server(
     with running_name_server(tmp_path) as name_server:
         pair = BrokerPair(start_broker, tmp_path, name_server.address)
         stopped, statuses = pair.process_id("broker-b"), list[int]()
-        asked = ["--cluster", f"rocketmq://{pair.name_server}", "--timeout", str(LIMIT_S)]
-        assert run(*asked, "topics") == 0
+        cluster = ["--cluster", f"rocketmq://{pair.name_server}", "--timeout"]
+        assert run(*cluster, "60", "topics") == 0
         os.kill(stopped, signal.SIGSTOP)
         try:
-            require_one_wait(lambda: statuses.append(run(*asked, "describe", "orders")), LIMIT_S / 2)
+            require_one_wait(lambda: statuses.append(run(*cluster, str(LIMIT_S), "describe", "orders")), LIMIT_S / 2)
         finally:
             os.kill(stopped, signal.SIGCONT)
         assert set(statuses) == {1}
         assert str(pair.address("broker-b")) in capsys.readouterr().err
-        assert run(*asked, "describe", "orders") == 0
+        assert run(*cluster, "60", "describe", "orders") == 0
 
 
 def run(*arguments: str) -> Any:

@@ -16,12 +16,10 @@ from rocketmq_clients import A0, A1, B0, SENDS, Setting
 from metaq.client import shells
 from metaq.client.partitioners import at_random, by_key, fixed, round_robin
 from metaq.client.rocketmq import sending
-from metaq.client.rocketmq.client import RocketMQ
 from metaq.client.rocketmq.records import RocketMessage, RocketSent
 from metaq.discovery import refreshed
 from metaq.errors import ExtensionMissing, SendFailed, TopicNotFound, WindowFull
 from metaq.net.retry import RetryPolicy
-from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.administration import GetMetaQBroker
@@ -51,11 +49,16 @@ def test_what_is_submitted_meanwhile_shares_batches_and_keeps_its_order(setting:
 
 
 def test_a_lingering_batch_goes_out_by_itself(setting: Setting) -> None:
-    with setting.mq.producer(linger_s=0.2) as producer:
-        futures = [producer.submit("orders", "x", partition=A0) for _ in range(20)]
-        for future in futures:
-            future.result(60)
-    assert len(setting.sends()) == 1
+    for linger_s in (0.2, 5.0):  # a busy machine may be too slow for the first
+        before = len(setting.sends())
+        with setting.mq.producer(linger_s=linger_s) as producer:
+            futures = [producer.submit("orders", "x", partition=A0) for _ in range(20)]
+            for future in futures:
+                future.result(60)
+        sends = len(setting.sends()) - before
+        if sends == 1:
+            break
+    assert sends == 1
 
 
 def test_leaving_the_cluster_sends_what_is_left(setting: Setting) -> None:
@@ -126,6 +129,7 @@ def test_a_lost_connection_does_so_too(setting: Setting) -> None:
 
 
 def test_a_broker_that_does_not_answer_in_time_does_so_too(setting: Setting) -> None:
+    setting.wait_for_answers(1.0)
     setting.cluster.broker("broker-a").latency_s = lambda command: 60.0
     assert setting.mq.producer(round_robin(), failover=True).send("orders", "x").partition == B0
 
@@ -301,7 +305,7 @@ def test_long_bodies_are_compressed_on_request(setting: Setting) -> None:
 
 def test_ctrl_c_ends_a_send_at_once(setting: Setting) -> None:
     setting.slow(600)
-    setting.mq = RocketMQ(str(setting.cluster.name_servers[0]), timeouts=Timeouts(2.0, 300.0))
+    setting.wait_for_answers(300.0)
     producer = setting.mq.producer()
     producer.publish("orders")
     interrupt = threading.Timer(0.2, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))

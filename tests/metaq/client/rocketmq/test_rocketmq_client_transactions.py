@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -43,7 +43,7 @@ def eager_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBr
 
 @pytest.fixture
 def mq(eager_broker: RunningBroker) -> Iterator[RocketMQ]:
-    with RocketMQ(str(eager_broker.rocketmq_address), timeouts=Timeouts(5.0, 5.0)) as made:
+    with RocketMQ(str(eager_broker.rocketmq_address), timeouts=Timeouts(30.0, 30.0)) as made:
         yield made
 
 
@@ -159,9 +159,10 @@ def test_ctrl_c_leaves_it_to_the_check(mq: RocketMQ, topic: str) -> None:
             _fail(transaction, topic, KeyboardInterrupt())
         assert transaction.state == "left open"
         wait_until(lambda: texts(mq, topic) == ["x"], "the check-back committed it")
-    (asked,) = check.asked
+    asked = check.asked[0]
     assert (asked.topic, asked.partition, asked.data) == (topic, Partition("metaq", 0), b"x")
     assert (asked.message_id, asked.keys) == (transaction._halves[0].message_id, ("order-7",))
+    assert {one.message_id for one in check.asked} == {asked.message_id}, "a slow answer is asked for again"
 
 
 def _fail(transaction: RocketTransaction, topic: str, error: BaseException) -> None:
@@ -179,18 +180,20 @@ def test_unknown_errors_and_wrong_answers_are_asked_again(
             first.send(topic, "first")
         wait_until(lambda: bool(producer.reached), "the broker knows it, and does not ask fifteen times in vain")
         producer.transaction().send(topic, "forgotten")  # nobody ends it, and nobody has it any more
-        wait_until(lambda: len(check.asked) == 4, "it was asked four times")
+        wait_until(lambda: len(check.asked) >= 4, "it was asked four times")
         with producer.transaction() as later:
             later.send(topic, "later")
-        wait_until(lambda: not _half_messages_asked(check, 4), "rolled back, it is asked about no more")
+        wait_until(lambda: _no_more_come(check.asked, 0.5), "rolled back, it is asked about no more")
     assert texts(mq, topic) == ["first", "later"]
     assert "LookupError: no database" in caplog.text
     assert "check returned 'maybe'" in caplog.text
 
 
-def _half_messages_asked(check: Checks, count: int) -> bool:
-    threading.Event().wait(0.5)  # several intervals of the broker
-    return len(check.asked) > count
+def _no_more_come(asked: Sized, seconds: float) -> bool:
+    """Whether the broker asks no more for ``seconds``, which are several of its intervals."""
+    count = len(asked)
+    threading.Event().wait(seconds)
+    return len(asked) == count
 
 
 def test_no_check_while_the_transaction_is_open_here(mq: RocketMQ, topic: str) -> None:
@@ -239,12 +242,12 @@ def test_another_member_answers_for_one_that_died(
 
     with mq.transactional_producer(f"group-{topic}", check, heartbeat_s=QUICK):
         if step == "sent":
-            wait_until(lambda: len(asked) == 1, "it is asked")
+            wait_until(lambda: bool(asked), "it is asked")
             threading.Event().wait(0.3)
-            assert (texts(mq, topic), len(asked)) == ([], 1)
+            assert texts(mq, topic) == []
         else:
             wait_until(lambda: texts(mq, topic) == [step], "it is delivered")
-    assert len(asked) == (0 if step == "told" and not asked else 1)
+    assert len(set(asked)) == (0 if step == "told" and not asked else 1), "a slow answer is asked for again"
     assert texts(mq, topic) == ([] if step == "sent" else [step])
 
 
@@ -257,7 +260,7 @@ def test_a_message_that_was_rolled_back_meanwhile_cannot_be_committed(mq: Rocket
         producer._client.close()  # this member is not reached any more; another one is asked
         with mq.transactional_producer("g-" + topic, elsewhere, heartbeat_s=QUICK):
             wait_until(lambda: bool(elsewhere.asked), "the other is asked")
-            threading.Event().wait(0.3)
+            wait_until(lambda: _no_more_come(elsewhere.asked, 1.0), "the broker has its answer")
             with pytest.raises(TransactionError, match=r"refused the commit of message .* was ended before"):
                 transaction.commit()
         assert transaction.state == "left open"
@@ -298,11 +301,11 @@ async def test_the_same_with_asyncio(eager_broker: RunningBroker, topic: str) ->
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert transaction.state == "left open"
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while {message.data async for message in mq.browse(topic)} != {b"committed", b"left"}:
                     await asyncio.sleep(0.05)
             await producer.send(topic, "plain")
-        assert asked == [(b"left", True)]
+        assert set(asked) == {(b"left", True)}, "a slow answer is asked for again"
 
 
 def test_names_have_their_namespace_at_the_broker_only(eager_broker: RunningBroker, topic: str) -> None:
@@ -324,12 +327,19 @@ def test_names_have_their_namespace_at_the_broker_only(eager_broker: RunningBrok
 
 def test_a_message_that_waits_is_taken_back(mq: RocketMQ, topic: str) -> None:
     producer = mq.producer()
-    kept = producer.send(topic, "kept", delay=0.5)
-    recalled = producer.send(topic, "recalled", delay=0.5)
-    assert kept.recall_handle
-    assert recalled.recall_handle
-    assert producer.recall(topic, recalled.recall_handle) == recalled.message_id
-    wait_until(lambda: texts(mq, topic) == ["kept"], "the other one came")
+    for number, delay_s in enumerate((0.5, 10.0)):  # a busy machine may be too late for the first
+        topic = f"{topic}-{number}"
+        recalled = producer.send(topic, "recalled", delay=delay_s)
+        kept = producer.send(topic, "kept", delay=delay_s)
+        assert recalled.recall_handle
+        assert kept.recall_handle
+        try:
+            assert producer.recall(topic, recalled.recall_handle) == recalled.message_id
+            break
+        except RequestRefused:
+            assert number == 0
+    wait_until(lambda: bool(texts(mq, topic)), "the other one came")
+    assert texts(mq, topic) == ["kept"]
     for handle in (recalled.recall_handle, kept.recall_handle):
         with pytest.raises(RequestRefused, match="does not wait, or no more"):
             producer.recall(topic, handle)
@@ -364,7 +374,7 @@ def test_a_broker_that_goes_away_and_comes_back(tmp_path: Path) -> None:
     broker = start(0)
     try:
         address = broker.rocketmq_address
-        with RocketMQ(str(address), timeouts=Timeouts(2.0, 2.0)) as mq:
+        with RocketMQ(str(address), timeouts=Timeouts(30.0, 30.0)) as mq:
             producer = mq.transactional_producer("g", check, heartbeat_s=QUICK)
             producer._sender._policy = RetryPolicy(1, 0.01)
             with producer:

@@ -80,7 +80,7 @@ def test_a_group_goes_on_where_it_was(mq: RocketMQ, topic: str) -> None:
         }
     send(mq, topic, "four")
     with mq.consumer(topic, [topic]) as consumer:
-        (message,) = consumer.fetch(timeout=10)
+        (message,) = consumer.fetch(timeout=60)
         assert (message.topic, message.data, message.attempt, message.reconsume_times) == (topic, b"four", 1, 0)
     assert {one.messages_behind for one in mq.cluster.lag(topic, [topic])} == {0}
 
@@ -91,7 +91,7 @@ def test_what_waits_at_the_broker_comes_at_once(mq: RocketMQ, topic: str) -> Non
         read(consumer, 1)
         for number in range(5):
             send(mq, topic, f"m{number}")
-            (message,) = consumer.fetch(timeout=5)
+            (message,) = consumer.fetch(timeout=60)
             assert message.data == f"m{number}".encode()
 
 
@@ -126,9 +126,9 @@ def _own(consumer: RocketGroupConsumer, topic: str) -> list[TopicPartition]:
 def test_a_message_in_hand_keeps_its_queue_until_it_is_settled(mq: RocketMQ, topic: str) -> None:
     mq.producer().send_many(topic, ["x", "y"], partition=Partition("metaq", 3))
     with mq.consumer(topic, [topic], consumer_id="a", auto_ack=False, on_revoked=print) as first:
-        (message,) = first.fetch(1, timeout=10)
+        (message,) = first.fetch(1, timeout=60)
         with mq.consumer(topic, [topic], consumer_id="b") as second:
-            (again,) = second.fetch(1, timeout=10)  # RocketMQ has nothing that keeps the next owner from reading
+            (again,) = second.fetch(1, timeout=60)  # RocketMQ has nothing that keeps the next owner from reading
             assert again.data == b"x"
             message.ack()
             wait_until(lambda: not first.fetch(timeout=0.1) and len(_own(first, topic)) == 2, "the queue is given up")
@@ -142,14 +142,14 @@ def test_a_message_in_hand_keeps_its_queue_until_it_is_settled(mq: RocketMQ, top
 def test_a_locked_queue_is_read_by_one_member_only(mq: RocketMQ, topic: str) -> None:
     mq.producer().send_many(topic, ["x", "y"], partition=Partition("metaq", 3))
     with mq.consumer(topic, [topic], consumer_id="a", ordered=True, auto_ack=False, on_revoked=print) as first:
-        (message,) = first.fetch(1, timeout=10)
+        (message,) = first.fetch(1, timeout=60)
         with mq.consumer(topic, [topic], consumer_id="b", ordered=True, auto_ack=False) as second:
             wait_until(lambda: first.paused is None and len(_own(first, topic)) == 4, "the first still has them")
             assert not second.fetch(timeout=1.0)
             assert not _own(second, topic)
             message.ack()
             wait_until(lambda: not first.fetch(timeout=0.1) and len(_own(first, topic)) == 2, "the queue is given up")
-            (other,) = second.fetch(timeout=10)
+            (other,) = second.fetch(timeout=60)
             assert other.data == b"y"
 
 
@@ -251,7 +251,7 @@ def test_a_broadcast_consumer_reads_everything_and_keeps_its_own_offsets(mq: Roc
 
 def test_workers_handle_queues_at_the_same_time(mq: RocketMQ, topic: str) -> None:
     mq.producer().send_many(topic, [str(number) for number in range(40)])
-    meeting, done = threading.Barrier(2, timeout=10), list[str]()
+    meeting, done = threading.Barrier(2, timeout=60), list[str]()
     with mq.consumer(topic, [topic]) as consumer:
 
         def handle(message: RocketDelivery) -> None:

@@ -90,11 +90,16 @@ def test_later_submissions_share_blocks_and_keep_their_order(setting: Setting) -
 
 
 def test_lingering_gathers_messages_and_sends_them_by_itself(setting: Setting) -> None:
-    with setting.producer(linger_s=0.2) as producer:
-        futures = [producer.submit("orders", "x", partition=Partition(0, 0)) for _ in range(20)]
-        for future in futures:
-            future.result(60)
-        assert setting.puts == 1
+    for linger_s in (0.2, 5.0):  # a busy machine may be too slow for the first
+        before = setting.puts
+        with setting.producer(linger_s=linger_s) as producer:
+            futures = [producer.submit("orders", "x", partition=Partition(0, 0)) for _ in range(20)]
+            for future in futures:
+                future.result(60)
+            puts = setting.puts - before
+        if puts == 1:
+            break
+    assert puts == 1
 
 
 def test_a_flush_does_not_wait_for_the_lingering(setting: Setting) -> None:

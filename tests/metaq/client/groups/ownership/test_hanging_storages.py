@@ -35,15 +35,26 @@ from metaq.testing.memory_server import MemoryServer
 from metaq.testing.ports import free_port
 
 SAYS = "does not answer"
+LONG_S = 60.0
 
 
 class Frozen:
-    """A storage that hangs while ``answers`` is not set."""
+    """A storage that hangs while ``answers`` is not set. Nobody waits for it for long then; while it answers, a busy
+    machine may need longer.
+    """
 
     def __init__(self, storage: Any) -> None:
         self.storage, self.answers, self.calls, self.running = storage, threading.Event(), list[str](), 0
         self.answers.set()
         self.is_closed = False
+
+    def hang(self) -> None:
+        bounds.SLOW_S, bounds.ANSWER_S = 0.05, 0.3  # type: ignore[misc]
+        self.answers.clear()
+
+    def thaw(self) -> None:
+        bounds.SLOW_S = bounds.ANSWER_S = LONG_S  # type: ignore[misc]
+        self.answers.set()
 
     def call(self, name: str, *values: Any) -> Any:
         self.calls.append(name)
@@ -83,14 +94,14 @@ STORAGES: dict[str, Callable[[Path], Frozen]] = {
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Frozen]:
     made = STORAGES[request.param](tmp_path)
     yield made
-    made.answers.set()
+    made.thaw()
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for long."""
-    monkeypatch.setattr(bounds, "SLOW_S", 0.05)
-    monkeypatch.setattr(bounds, "ANSWER_S", 0.3)
+def limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a storage that answers; ``Frozen`` changes them."""
+    monkeypatch.setattr(bounds, "SLOW_S", LONG_S)
+    monkeypatch.setattr(bounds, "ANSWER_S", LONG_S)
 
 
 class Reader:
@@ -155,19 +166,14 @@ def make(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> Iterator[
 
 
 def test_a_consumer_that_begins_says_what_it_waits_for_and_goes_on(
-    make: Callable[[Frozen], Reader],
-    storage: Frozen,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Frozen], Reader], storage: Frozen, caplog: pytest.LogCaptureFixture
 ) -> None:
-    storage.answers.clear()
+    storage.hang()
     reader = make(storage)
     assert reader.fetch(1, 0.5) == []
     wait_until(lambda: SAYS in (reader.consumer.paused or ""), "the consumer says why it reads nothing")
     wait_until(lambda: any(SAYS in text for text in warnings_of(caplog)), "the log says it")
-    for limit in ("SLOW_S", "ANSWER_S"):  # a busy machine's storage may take longer than the others here have
-        monkeypatch.setattr(bounds, limit, 60.0)
-    storage.answers.set()
+    storage.thaw()
     assert reader.read(3) == [b"0", b"1", b"2"]
     assert reader.consumer.paused is None
     reader.close()
@@ -185,7 +191,7 @@ def test_reading_goes_on_and_the_end_names_what_is_not_saved(
     reader = make(storage)
     found = reader.read(1)
     reader.commit()
-    storage.answers.clear()
+    storage.hang()
     found += reader.read(2)
     assert found == [b"0", b"1", b"2"]
     with pytest.raises(StoreFailed, match=SAYS) as failed:
@@ -199,7 +205,7 @@ def test_reading_goes_on_and_the_end_names_what_is_not_saved(
     assert "the last positions are not saved, messages of orders" in said
     assert SAYS in said
     assert not storage.is_closed, "it is in use"
-    storage.answers.set()
+    storage.thaw()
     wait_until(lambda: storage.is_closed, "what hung has returned")
 
 
@@ -208,11 +214,11 @@ def test_positions_are_saved_when_the_storage_answers_again(
 ) -> None:
     reader = make(storage)
     reader.read(1)
-    storage.answers.clear()
+    storage.hang()
     reader.read(2)
     with pytest.raises(StoreFailed, match=SAYS):
         reader.commit()
-    storage.answers.set()
+    storage.thaw()
     where = min(one for one in reader.consumer.assignment if one.topic == "orders")
     wait_until(lambda: saved(storage, where) == position(reader, where), "the last position is saved by itself")
     reader.close()
@@ -221,7 +227,7 @@ def test_positions_are_saved_when_the_storage_answers_again(
 
 def test_nothing_is_called_while_another_call_hangs() -> None:
     frozen = Frozen(MemoryOffsets())
-    frozen.answers.clear()
+    frozen.hang()
     storage = bounded(frozen)
     said: list[str] = []
     storage.on_slow = said.append
@@ -230,7 +236,7 @@ def test_nothing_is_called_while_another_call_hangs() -> None:
             storage.load("g", [P0])
     assert frozen.calls == ["load"]
     assert len(said) == 1
-    frozen.answers.set()
+    frozen.thaw()
     wait_until(lambda: storage._running is None, "it has returned")
     storage.save("g", {P0: GroupOffset(7)})
     assert storage.load("g", [P0]) == {P0: GroupOffset(7)}
