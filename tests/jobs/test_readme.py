@@ -57,7 +57,7 @@ def test_table_of_the_columns_of_a_write() -> None:
     assert {name: re.split(", | or ", text) for name, text in shown.items()}.items() <= {
         name: column.spelled.split(" or ") for name, column in SINK_COLUMNS.items()
     }.items()
-    assert len(shown) == 5
+    assert len(shown) == 6
 
 
 def documents() -> list[Path]:
