@@ -126,10 +126,16 @@ def test_a_client_that_reads_slowly_gets_everything() -> None:
     assert any(read_slowly() > PIECES * len(PIECE) for _ in range(ATTEMPTS)), "a busy machine may read nothing for long"
 
 
+async def one_piece(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """An application whose answer waits for the client as a whole."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": bytes(PIECES * len(PIECE))})
+
+
 def read_slowly() -> int:
     """Return how many bytes come, for longer than ``unread_s``."""
     count, began_s = 0, time.monotonic()
-    with served(LongAnswer(), SlowConnection) as client, suppress(ConnectionResetError):
+    with served(one_piece, SlowConnection) as client, suppress(ConnectionResetError):
         client.sendall(b"GET / HTTP/1.0\r\nHost: a\r\n\r\n")
         while data := client.recv(1 << 20):
             count += len(data)
