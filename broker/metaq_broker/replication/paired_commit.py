@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from metaq_broker.log.files.errors import NotCopied
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.sync.group_commit import FlushPolicy, GroupCommit, _Partition
 from metaq_broker.log.sync.sync import SyncJob
@@ -71,9 +70,9 @@ class PairedCommit(GroupCommit):
 
     def give_up(self, reason: str, *, is_replaced: bool = False) -> None:
         """Refuse the puts that are waiting. ``is_replaced``: another broker leads, so they may get lost here."""
-        error = NotOnBoth(f"{reason}; it may be stored") if is_replaced else NotCopied(reason)
+        later = "" if is_replaced else ", and is readable once the slave has it"
         for waiter in list(self._impatient):
-            call(waiter.notify, error)
+            call(waiter.notify, NotOnBoth(f"{reason}; it may be stored{later}"))
 
     def out(self) -> list[tuple[PartitionLog, SyncJob]]:
         """Return the syncs that were passed to ``send_missing`` and are not settled yet."""

@@ -5,7 +5,6 @@
     MetaqError
     ├── LogFailed          a partition is read-only: a write or an fsync failed, and why
     │   └── LogFull        it is not: there was no space, and there may be some soon
-    ├── NotCopied          messages are stored, and not on the slave of the pair yet
     ├── PartitionRefused   a partition folder cannot be opened; nothing in it was changed
     ├── StoreLocked        another broker uses the data folder
     ├── StateDamaged       the file of the state table has changed since it was written
@@ -43,17 +42,6 @@ class LogFull(LogFailed):
 
     def __str__(self) -> str:
         return f"partition {self.partition}: {self.reason}"
-
-
-class NotCopied(MetaqError):
-    """Messages are stored here, and readable once the slave of the pair has them; ``reason``: why it has not."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
-
-    def __str__(self) -> str:
-        return f"{self.reason}; it may be stored, and is readable once the slave has it"
 
 
 def is_disk_full(error: OSError) -> bool:

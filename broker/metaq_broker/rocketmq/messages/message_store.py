@@ -38,7 +38,6 @@ from metaq_broker.log.engine.outcomes import (
     Refusal,
     StorageFailed,
 )
-from metaq_broker.log.files.errors import NotCopied
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import Boundary, ReadAtEnd, ReadMoved, Slice
 from metaq_broker.loop_step import LoopStep
@@ -102,18 +101,8 @@ class StoredBatch(NamedTuple):
         return [f"{self.store_host}{offset:016X}" for offset in self.physical_offsets]
 
 
-@dataclass(frozen=True, slots=True)
-class NotOnSlave(Refusal):
-    """The messages are stored here as ``batch`` says, and can be read when the pair's slave has them, too."""
-
-    reason: str
-    batch: StoredBatch
-
-
 def as_numbered(outcome: StoredBatch | Refusal) -> StoredBatch | Refusal:
-    """Return the outcome for who needs physical offsets and a certain answer: a plain refusal without them."""
-    if isinstance(outcome, NotOnSlave):
-        return StorageFailed(outcome.reason)
+    """Return the outcome for who needs physical offsets: a refusal without them."""
     if isinstance(outcome, StoredBatch) and outcome.unnumbered is not None:
         return StorageFailed(outcome.unnumbered)
     return outcome
@@ -536,16 +525,12 @@ class _Unit:
         """Answer all sends that they are not stored."""
         self._tell(repeat(refusal))
 
-    def durable(self, refusal: StorageFailed | None) -> None:
+    def durable(self, refusal: Refusal | None) -> None:
         store = self._store
         log = store.engine.stores.get(self._topic, self._queue)
         if refusal is not None or log is None:  # without a log, an operator has just deleted it
             store.reported(self._topic, self._queue, self.appended.first_ordinal)
-            if refusal is not None and isinstance(refusal.cause, NotCopied) and log is not None:
-                base = store.numbers.base(log, self.appended.first_offset)
-                self._tell(NotOnSlave(refusal.reason, batch) for batch in self._batches(self._physical_offsets(base)))
-            else:
-                self.refuse(refusal or StorageFailed("the partition was removed"))
+            self.refuse(refusal or StorageFailed("the partition was removed"))
         else:
             store.numbers.require(log, self.appended.first_offset, self._answer)
 

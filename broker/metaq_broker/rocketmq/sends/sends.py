@@ -37,7 +37,6 @@ from metaq_broker.rocketmq.delays.delays import DelayInvalid
 from metaq_broker.rocketmq.dispatcher import Dispatcher
 from metaq_broker.rocketmq.messages.message_store import (
     MessageStore,
-    NotOnSlave,
     OnStored,
     OutgoingMessage,
     StoredBatch,
@@ -93,7 +92,8 @@ class Send:
             call.answer(_refusal(self, outcome))
             return
         if outcome.unnumbered is not None:
-            call.answer(_less_sure(command, ResponseCode.FLUSH_DISK_TIMEOUT, outcome, outcome.unnumbered))
+            code = ResponseCode.FLUSH_DISK_TIMEOUT  # it is stored, and clients do not send it again
+            call.answer(command.reply(code, _position_fields(outcome), remark=outcome.unnumbered))
             return
         ids, offset = ",".join(outcome.message_ids()), outcome.queue_offset
         if command.version < VERSION_5 and command.codec is Codec.JSON:
@@ -288,15 +288,8 @@ def born_host(peer: str) -> bytes:
 
 
 def _refusal(send: Send, refusal: Refusal) -> RemotingCommand:
-    if isinstance(refusal, NotOnSlave):
-        return _less_sure(send.call.request, ResponseCode.FLUSH_SLAVE_TIMEOUT, refusal.batch, refusal.reason)
     ext = {} if isinstance(refusal, DelayInvalid) else SENT
     return _answer(send.call.request, worded(send.header.topic, send.queue, refusal), ext)
-
-
-def _less_sure(command: RemotingCommand, code: ResponseCode, stored: StoredBatch, remark: str) -> RemotingCommand:
-    """Return the response to a send that is stored, but not as a success would say; clients do not send it again."""
-    return command.reply(code, _position_fields(stored), remark=remark)
 
 
 def _position_fields(stored: StoredBatch) -> dict[str, str]:
