@@ -173,6 +173,7 @@ def test_what_is_refused_for_good_is_not_tried_elsewhere(setting: Setting, send:
 
 @every_way
 def test_an_answer_that_is_lost_moves_its_message_as_a_lost_connection_does(setting: Setting, send: Send) -> None:
+    setting.wait_for_answers(1.0)
     answer_late(setting, {"1"}, 60.0)
     refuse(setting, AWAY, 0)
     assert places(send(setting, TEXTS)) == [B0, B0, *QUEUES[2:], B0]
@@ -182,6 +183,7 @@ def test_an_answer_that_is_lost_moves_its_message_as_a_lost_connection_does(sett
 
 
 def test_where_it_may_not_move_the_error_says_that_it_may_be_stored(setting: Setting) -> None:
+    setting.wait_for_answers(1.0)
     answer_late(setting, {"1"}, 60.0)
     refuse(setting, ILLEGAL, 0)
     with setting.mq.producer(linger_s=0.1, failover=False) as producer:
