@@ -357,7 +357,7 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
     def _by_address(
         self, topic: str, blocks: Iterable[Block]
     ) -> tuple[dict[Address, list[Block]], dict[Partition, list[Block]]]:
-        """Return the blocks of each broker, and those of each partition that has no broker."""
+        """Return the blocks by broker, and by partition where a partition has no broker."""
         addresses = self._renewed_route(topic).addresses
         found: dict[Address, list[Block]] = {}
         homeless: dict[Partition, list[Block]] = {}

@@ -14,7 +14,7 @@ from metaq.backends.metaq.session import Session
 from metaq.client.records import Sent, sent_at
 from metaq.client.sending.batches import MessageBatch, Outcomes
 from metaq.errors import BrokerError, MetaqError, RepetitionRefused, SendFailed
-from metaq.formats.frames import encode_message
+from metaq.formats.frames import HEADER_BYTES, encode_body
 from metaq.formats.message_id import IDS_PER_MS, IdRange
 from metaq.model import Message, Partition
 from metaq.net.retry import DEFAULT_POLICY, RetryPolicy
@@ -188,7 +188,7 @@ def reason_of(failure: MetaqError) -> str:
 
 def leading_block(messages: Sequence[Message]) -> int:
     """Return how many leading messages of one partition are sent as one block."""
-    ends = accumulate(len(encode_message(one.payload, one.attribute)) for one in messages[:BLOCK_MESSAGES_MAX])
+    ends = accumulate(HEADER_BYTES + len(encode_body(one)[1]) for one in messages[:BLOCK_MESSAGES_MAX])
     return max(1, sum(1 for _ in takewhile(lambda end: end <= BLOCK_BYTES_MAX, ends)))
 
 

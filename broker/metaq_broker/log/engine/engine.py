@@ -126,7 +126,7 @@ class Engine:
 
         All messages of clients go through here: puts, batches, commits, sends. After a refusal nothing is stored, and
         ``on_durable`` is not called. Otherwise it is called exactly once: after this has returned, or for a committed
-        unit possibly before. Of puts, those that are ``rejected`` are not stored, the others are.
+        unit possibly before. The ``rejected`` puts are not stored, the others are.
         """
         if unit.terms is Terms.COMMITTED:
             return self._write(unit, unit.block, NO_IDS, on_durable)

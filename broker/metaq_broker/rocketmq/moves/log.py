@@ -35,7 +35,7 @@ class MoveLog(Protocol[M_contra]):
     def append(self, queue: Queue, messages: Sequence[M_contra], stored: Stored) -> None:
         """Append messages as one unit: all of them or none.
 
-        Refused messages are appended again. So those that may become readable without a restart are not refused.
+        Refused messages are appended again. So a message that may become readable without a restart is not refused.
         """
 
     def end(self, queue: Queue) -> int:

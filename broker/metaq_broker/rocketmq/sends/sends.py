@@ -35,12 +35,7 @@ from metaq_broker.log.state.state_table import OnDurable
 from metaq_broker.operate.config.rocketmq import RocketmqConfig
 from metaq_broker.rocketmq.delays.delays import DelayInvalid
 from metaq_broker.rocketmq.dispatcher import Dispatcher
-from metaq_broker.rocketmq.messages.message_store import (
-    MessageStore,
-    OnStored,
-    OutgoingMessage,
-    StoredBatch,
-)
+from metaq_broker.rocketmq.messages.message_store import MessageStore, OnStored, OutgoingMessage, StoredBatch
 from metaq_broker.rocketmq.refusals import Refused, invalid_parameter, unknown_topic, worded
 from metaq_broker.rocketmq.sends.batch_frames import BATCHES, Shared
 from metaq_broker.rocketmq.sends.send_groups import SendGroups
@@ -87,24 +82,29 @@ class Send:
 
     def stored(self, outcome: StoredBatch | Refusal) -> None:
         """Answer the send: with where its messages are, or why they are not stored."""
-        call, command, queue = self.call, self.call.request, self.queue
+        call, command = self.call, self.call.request
         if isinstance(outcome, Refusal):
             call.answer(_refusal(self, outcome))
             return
         if outcome.unnumbered is not None:
             code = ResponseCode.FLUSH_DISK_TIMEOUT  # it is stored, and clients do not send it again
-            call.answer(command.reply(code, _position_fields(outcome), remark=outcome.unnumbered))
+            call.answer(command.reply(code, self._place(outcome), remark=outcome.unnumbered))
             return
-        ids, offset = ",".join(outcome.message_ids()), outcome.queue_offset
         if command.version < VERSION_5 and command.codec is Codec.JSON:
-            call.answer(_STORED.frame(command.opaque, (ids, queue, offset)))
+            values = ",".join(outcome.message_ids()), self.queue, outcome.queue_offset
+            call.answer(_STORED.frame(command.opaque, values))
             return
-        ext = _position_fields(outcome)
+        ext = self._place(outcome)
         if command.version >= VERSION_5:
             ext.update(self.fields)
             if (key := parse_properties(self.properties).get("UNIQ_KEY")) is not None:
                 ext["transactionId"] = key
         call.answer(command.reply(0, ext))
+
+    def _place(self, stored: StoredBatch) -> dict[str, str]:
+        """Return the fields that say where the messages are; the queue is the client's, also of ones that wait."""
+        ids = ",".join(stored.message_ids())
+        return {**SENT, "msgId": ids, "queueId": str(self.queue), "queueOffset": str(stored.queue_offset)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,11 +290,6 @@ def born_host(peer: str) -> bytes:
 def _refusal(send: Send, refusal: Refusal) -> RemotingCommand:
     ext = {} if isinstance(refusal, DelayInvalid) else SENT
     return _answer(send.call.request, worded(send.header.topic, send.queue, refusal), ext)
-
-
-def _position_fields(stored: StoredBatch) -> dict[str, str]:
-    ids = ",".join(stored.message_ids())
-    return {**SENT, "msgId": ids, "queueId": str(stored.queue), "queueOffset": str(stored.queue_offset)}
 
 
 def _answer(command: RemotingCommand, refused: Refused, ext: Mapping[str, str] = SENT) -> RemotingCommand:
