@@ -55,3 +55,15 @@ def test_region_and_trace_of_messages_and_flags_of_topics(wire: Wire, version: i
     (record,) = read_records(pulled.body)
     stored = {"UNIQ_KEY": "K1", "CLUSTER": "GoldenCluster"}
     assert record.property_map() == (SENT | stored if is_new else stored)
+
+
+@pytest.mark.parametrize("version", [VERSION, 479])
+@pytest.mark.parametrize("properties", ["DELAY\x013\x02", "TRAN_MSG\x01true\x02PGROUP\x01p\x02"])
+def test_an_answer_names_the_queue_of_the_client_also_where_a_message_waits(
+    wire: Wire, version: int, properties: str
+) -> None:
+    usual: Any = {"default_topic": "TBW102", "perm": 6, "topic_filter_type": "SINGLE_TAG", "order": False}
+    made = UpdateAndCreateTopic(topic="t", read_queue_nums=4, write_queue_nums=4, topic_sys_flag=0, **usual)
+    asked(wire, made, version)
+    header = dataclasses.replace(send_header(properties=f"UNIQ_KEY\x01K1\x02{properties}"), queue_id=3)
+    assert asked(wire, header, version, b"one tea").ext["queueId"] == "3"
