@@ -88,20 +88,20 @@ class Send:
             return
         if outcome.unnumbered is not None:
             code = ResponseCode.FLUSH_DISK_TIMEOUT  # it is stored, and clients do not send it again
-            call.answer(command.reply(code, self._place(outcome), remark=outcome.unnumbered))
+            call.answer(command.reply(code, self._position(outcome), remark=outcome.unnumbered))
             return
         if command.version < VERSION_5 and command.codec is Codec.JSON:
             values = ",".join(outcome.message_ids()), self.queue, outcome.queue_offset
             call.answer(_STORED.frame(command.opaque, values))
             return
-        ext = self._place(outcome)
+        ext = self._position(outcome)
         if command.version >= VERSION_5:
             ext.update(self.fields)
             if (key := parse_properties(self.properties).get("UNIQ_KEY")) is not None:
                 ext["transactionId"] = key
         call.answer(command.reply(0, ext))
 
-    def _place(self, stored: StoredBatch) -> dict[str, str]:
+    def _position(self, stored: StoredBatch) -> dict[str, str]:
         """Return the fields that say where the messages are; the queue is the client's, also of ones that wait."""
         ids = ",".join(stored.message_ids())
         return {**SENT, "msgId": ids, "queueId": str(self.queue), "queueOffset": str(stored.queue_offset)}
