@@ -8,9 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from weakref import WeakMethod
+from itertools import count
+from types import MethodType
+from typing import Any, Final, cast
+from weakref import ref
 
-_listed: set[WeakMethod[Callable[[], None]]] = set()
+_SWEEP: Final = 64
+"""Fewest entries that are searched for objects that are gone."""
+
+_numbers = count()
+_listed: dict[int, tuple[ref[Any], Callable[[Any], None]]] = {}
+"""References to objects, without callbacks, and their functions. A callback in Python, as ``WeakMethod`` has, may run
+anywhere when an object is collected, and what Ctrl-C raises there is lost.
+"""
+_sweep_at = _SWEEP
 
 
 def notify_after_fork(method: Callable[[], None]) -> None:
@@ -19,7 +30,14 @@ def notify_after_fork(method: Callable[[], None]) -> None:
     The method must not take a lock that was made before the fork. In the children of a child it is called only if it
     calls this function again.
     """
-    _listed.add(WeakMethod(method, _listed.discard))
+    global _sweep_at
+    bound = cast(MethodType, method)
+    _listed[next(_numbers)] = ref(bound.__self__), bound.__func__
+    if len(_listed) > _sweep_at:  # no lock, which a child might find taken: a number is used once
+        for number, (owner, _) in list(_listed.items()):
+            if owner() is None:
+                _listed.pop(number, None)
+        _sweep_at = max(_SWEEP, 2 * len(_listed))
 
 
 def forked_text(what: str) -> str:
@@ -28,10 +46,11 @@ def forked_text(what: str) -> str:
 
 
 def _notify() -> None:
-    methods = [method for one in list(_listed) if (method := one()) is not None]
+    called = list(_listed.values())
     _listed.clear()
-    for method in methods:
-        method()
+    for owner, function in called:
+        if (one := owner()) is not None:
+            function(one)
 
 
 os.register_at_fork(after_in_child=_notify)

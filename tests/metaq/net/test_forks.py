@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from weakref import getweakrefs
 
 from forked import in_child
 
+from metaq.net import forks
 from metaq.net.forks import notify_after_fork
 
 
@@ -37,3 +39,14 @@ def test_a_child_is_told_and_its_children_if_it_asks_again() -> None:
 
     assert in_child(child)
     assert (once.told, always.told) == (0, 0)
+
+
+def test_an_object_that_is_collected_runs_no_code_and_leaves_no_entry() -> None:
+    """Ctrl-C in a callback of a reference is lost: a command would go on to wait for its server."""
+    kept = Counted(again=False)
+    assert [one.__callback__ for one in getweakrefs(kept)] == [None]
+    for _ in range(10 * len(forks._listed) + 1000):
+        Counted(again=False)
+    gone = [owner for owner, _ in forks._listed.values() if owner() is None]
+    assert len(gone) <= len(forks._listed) // 2 + 64
+    assert in_child(lambda: kept.told == 1)
