@@ -47,10 +47,10 @@ class MetaQTarget:
         self._producer = mq.producer()
 
     def send(self, topic: str, partition: Partition, messages: Sequence[AnyReceived]) -> None:
-        """Store copies in a partition, in order.
+        """Store copies in a partition, in order. Several requests are in flight.
 
         Raises:
-            SendFailed, TopicNotFound: Not all were acknowledged.
+            SendFailed, TopicNotFound: Not all were acknowledged; some that follow a refused one may be.
             ValueError: The topic has no such partition.
         """
         copies = [Message(message.data, message.attribute) for message in messages]

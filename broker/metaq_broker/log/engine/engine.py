@@ -162,7 +162,7 @@ class Engine:
             log.append_blocks((block, *unit.behind), may_roll=unit.terms is Terms.PUTS)
         except LogFailed as failure:
             self.note_failure(topic, failure)
-            failure.__cause__ = None  # the frames of tracebacks would keep the messages in memory
+            failure.__cause__ = failure.__context__ = None  # frames of tracebacks would keep the messages in memory
             refusal = StorageFailed(str(failure), failure.with_traceback(None))
             if not failure.stored:
                 return refusal

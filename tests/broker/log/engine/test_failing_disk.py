@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from weakref import ref
 
 import pytest
 from fix_broker import system_section
 from metaq_broker.clock import Clock
+from metaq_broker.log.engine.appends import Append, Terms
 from metaq_broker.log.engine.engine import Engine
 from metaq_broker.log.engine.maintenance import PartitionMaintenance
 from metaq_broker.log.engine.outcomes import Refusal, StorageFailed
@@ -35,6 +38,10 @@ from metaq.formats.message_id import IdWorker
 TOPIC = "t"
 MESSAGE_BYTES_MAX = 1000
 TEXTS = RefusalTexts(5, "here", 8123)
+
+
+class WeaklyReferenced(bytearray):
+    """Bytes of which it can be seen whether something still refers to them."""
 
 
 class Disk:
@@ -166,6 +173,21 @@ async def test_of_pipelined_puts_those_are_stored_that_are_acknowledged(
         assert disk.bodies() == acknowledged
     async with broker(files.restart(), tmp_path) as disk:
         assert disk.bodies() == acknowledged
+
+
+@in_loop
+async def test_a_refusal_does_not_keep_the_messages_in_memory(tmp_path: Path) -> None:
+    files = FaultyFiles(tmp_path)
+    async with broker(files, tmp_path) as disk:
+        assert await disk.put(b"first") is None
+        files.fault = Fault(1, errno.ENOSPC, 0.5, lasting=True, calls=frozenset({"pwrite"}))
+        frames = WeaklyReferenced(encode_frame(0, 0, b"second"))
+        data, unit = ref(frames), Append(TOPIC, 0, FrameBlock(frames, 1), Terms.BLOCK)
+        refusal = disk.engine.append(unit, print)
+        del frames, unit
+        gc.collect()
+        assert isinstance(refusal, StorageFailed)
+        assert data() is None
 
 
 @in_loop
