@@ -96,8 +96,6 @@ class OrderedProducer(ClosedByBlock):
         """For each partition, held while a message is sent directly or it is decided to spool it."""
         self._reasons: dict[TopicPartition, str] = {}
         """Why the messages of a partition wait, as the log says it."""
-        self._unanswered: set[TopicPartition] = set()
-        """Partitions whose last attempt was sent and not answered."""
         self._wake, self._done = threading.Event(), threading.Condition()
         self._closed = False
         self._closed_text = "the ordered producer is not open; use it in a with block"
@@ -145,20 +143,23 @@ class OrderedProducer(ClosedByBlock):
         self._require_open()
         message = Message(bytes_of(data, "data"), attribute)
         where = TopicPartition(topic, self._choose(topic, partition, key))
+        unanswered = False
         with self._sending[where]:
             is_first = not self._spool.waiting(where)
-            if is_first and (sent := self._try_send(where, [message], self._send_hurried)):
-                return sent[0]
-            self._add(where, message)
+            if is_first:
+                sent, unanswered = self._try_send(where, [message], self._send_hurried)
+                if sent:
+                    return sent[0]
+            self._add(where, message, unanswered)
         if is_first:
             self._wake.set()  # the broker may have restarted meanwhile
         return None
 
-    def _add(self, where: TopicPartition, message: Message) -> None:
+    def _add(self, where: TopicPartition, message: Message, unanswered: bool) -> None:
         try:
             self._spool.add(where, message)
         except StoreFailed as error:
-            if where not in self._unanswered:
+            if not unanswered:
                 raise
             raise StoreFailed(error.where, f"{error.reason}; {_UNANSWERED}") from error
 
@@ -218,33 +219,31 @@ class OrderedProducer(ClosedByBlock):
             return self._none(where, _NOT_WRITABLE)
         return self._producer.send_many(where.topic, messages, partition=where.partition)
 
-    def _try_send(self, where: TopicPartition, messages: Sequence[Message], send: _Send) -> list[Sent]:
-        """Send messages; return the positions of the leading ones that were acknowledged, possibly none.
+    def _try_send(self, where: TopicPartition, messages: Sequence[Message], send: _Send) -> tuple[list[Sent], bool]:
+        """Send messages; return the positions of the leading ones that were acknowledged, possibly none, and whether
+        others may be stored.
 
         Raises:
             SendFailed: The broker refused the first one permanently.
         """
-        self._unanswered.discard(where)
         try:
             sent = send(where, messages)
         except SendFailed as error:
-            if error.unanswered:
-                self._unanswered.add(where)
             cause = error.__cause__
             refused = isinstance(cause, BrokerError) and cause.code != FORBIDDEN  # a partition may be closed for a time
             front = [one for one in takewhile(bool, error.sent) if isinstance(one, Sent)]
             if refused and not error.retryable and not front:
                 raise
-            return front or self._none(where, str(error))
+            return front or self._none(where, str(error)), error.unanswered
         except TopicNotFound as error:
-            return self._none(where, str(error))
+            return self._none(where, str(error)), False
         except MetaqError as error:
             if not error.retryable:
                 raise
-            return self._none(where, str(error))
+            return self._none(where, str(error)), False
         if sent:
             self._reasons.pop(where, None)
-        return sent
+        return sent, False
 
     def _none(self, where: TopicPartition, reason: str) -> list[Sent]:
         """Nothing was sent; a reason that is new is logged."""
@@ -297,7 +296,7 @@ class OrderedProducer(ClosedByBlock):
             block = [message for _, message in rows[:count]]
             del block[leading_block(block) :]
             try:
-                sent = self._try_send(where, block, self._send_waiting)
+                sent, _ = self._try_send(where, block, self._send_waiting)
             except SendFailed:
                 if len(block) == 1:
                     raise

@@ -21,7 +21,7 @@ from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import BrokerError, SendFailed, StoreFailed, TopicNotFound
 from metaq.formats.frames import walk
 from metaq.model import Address, Message, Partition, TopicPartition
-from metaq.protocols.text.commands import Command, Put, PutBatch
+from metaq.protocols.text.commands import Command, Put, PutBatch, Reply
 from metaq.testing.memory import MemoryBroker
 
 P0 = TopicPartition("t", Partition(0, 0))
@@ -206,6 +206,29 @@ def test_a_message_that_cannot_be_spooled_may_be_stored_if_an_attempt_was_not_an
             producer.send("t", "second")
     assert ("was not answered, and may have stored it" in str(failed.value)) is is_sent
     assert len(list(walk(broker.partition("t", 0).content()))) == 1 + is_sent
+
+
+class PutsUnanswered(MemoryBroker):
+    """Closes the connection after each put."""
+
+    def answer(self, command: Command) -> Reply | None:
+        reply = super().answer(command)
+        return None if isinstance(command, Put | PutBatch) else reply
+
+
+def test_a_message_that_was_not_sent_is_not_said_to_be_stored_because_another_may_be(tmp_path: Path) -> None:
+    broker = PutsUnanswered({"t": 1})
+    cluster = MemoryCluster(broker)
+    directory = FixedDirectory(cluster.addresses, cluster.pool)
+    with OrderedProducer(directory, cluster.pool, {"t": "0:1"}, tmp_path / "spool", retry_s=1000) as producer:
+        assert producer.send("t", "first") is None
+        assert not producer.recover(0.3)  # sent again, and not answered
+        assert producer._spool._database is not None
+        producer._spool._database.execute("PRAGMA query_only=1")
+        with pytest.raises(StoreFailed, match="readonly") as failed:
+            producer.send("t", "second")
+    assert "may have stored it" not in str(failed.value)
+    assert {frame.body for frame in walk(broker.partition("t", 0).content())} == {b"first"}
 
 
 @pytest.mark.parametrize("extensions", [frozenset(), frozenset({"mput"})], ids=["Java", "ours"])
