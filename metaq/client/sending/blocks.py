@@ -62,7 +62,8 @@ class BlockWriter:
     """Sends the blocks of one topic to one broker, over a connection reserved for them until they are settled.
 
     A block that is refused does not affect the other partitions. Blocks of its own partition that are in flight behind
-    it may be stored; no later ones are sent. ``policy``: how often in a row the session is reconnected.
+    it may be stored; no later ones are sent. After any other error, no more blocks are sent. ``policy``: how often in a
+    row the session is reconnected.
 
     Raises:
         MetaqError: The broker could not be asked whether it takes blocks.
@@ -100,21 +101,28 @@ class BlockWriter:
     def _write(self, block: Block, frames: bytes, count: int) -> bool:
         index = partition_of(block).index
         self._written.append(block)
-        return self._carry_out(lambda: self._writer.write(index, frames, count))
+        return self._carry_out(lambda: self._writer.write(index, frames, count), writes=1)
 
     def flush(self) -> None:
         """Wait for all acknowledgements. ``settle`` returns what fails."""
         receipts: list[Receipt] = []
-        if self._failure is None and self._carry_out(lambda: receipts.extend(self._writer.flush())):
+        if self._failure is None and self._carry_out(lambda: receipts.extend(self._writer.flush()), writes=0):
             self._note(receipts)
 
-    def _carry_out(self, step: Callable[[], object]) -> bool:
-        """Return whether a step of the writer succeeded; after a refusal, a new writer serves the other partitions."""
+    def _carry_out(self, step: Callable[[], object], writes: int) -> bool:
+        """Return whether a step of the writer succeeded; after a refusal, a new writer serves the other partitions.
+
+        ``writes``: how many blocks the step itself writes. The caller writes them again if they were not sent.
+        """
         try:
             step()
         except MetaqError as error:
-            self._note(self._writer.outcomes)
-            if error.away or error not in self._refused.values():
+            outcomes = self._writer.outcomes
+            has_dropped = None in outcomes[: len(outcomes) - writes]
+            self._note(outcomes)
+            # After any other error, the next connection may be to a broker that does not take blocks.
+            is_refusal = isinstance(error, BrokerError) and not error.away and error in self._refused.values()
+            if has_dropped or not is_refusal:
                 self._failure = error
             self._writer = BatchWriter(self._session, self._topic, policy=self._policy)
             return False

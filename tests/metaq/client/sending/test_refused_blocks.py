@@ -9,15 +9,17 @@ import pytest
 from fix_client import MemoryCluster, memory_session
 from waiting import in_loop
 
+from metaq.backends.metaq.session import Session
 from metaq.client.async_producer import AsyncProducer
 from metaq.client.producer import Producer
 from metaq.client.records import Sent
 from metaq.client.sending.blocks import Block, BlockWriter
 from metaq.discovery.fixed import FixedDirectory
-from metaq.errors import BrokerError, ConnectionFailed, SendFailed
+from metaq.errors import BrokerError, ConnectionFailed, ExtensionMissing, MetaqError, SendFailed
+from metaq.formats.checksum import checksum
 from metaq.formats.frames import encode_message, walk
-from metaq.model import Partition
-from metaq.protocols.text.commands import Command, Put, PutBatch, Reply, Result
+from metaq.model import Address, Partition
+from metaq.protocols.text.commands import Command, Put, PutBatch, Reply, Result, Version
 from metaq.testing.memory import MemoryBroker
 
 KINDS = [frozenset[str](), frozenset({"mput"})]
@@ -127,19 +129,102 @@ def test_a_failed_send_says_whether_it_was_sent(*, is_stored: bool) -> None:
     assert len(stored(cluster, CLOSED)) == is_stored
 
 
+def block_of(where: Partition, *texts: bytes) -> Block:
+    block: Block = Block("t", where)
+    block.messages = [encode_message(text) for text in texts or [b"x"]]
+    block.begin()
+    return block
+
+
+def settled(session: Session, blocks: list[Block]) -> MetaqError | None:
+    """Send the blocks and settle them; return the first error."""
+    writer = BlockWriter(session, "t", blocks)
+    writer.write()
+    writer.flush()
+    return writer.settle()
+
+
+def acknowledged(block: Block) -> list[Sent]:
+    return [one for one in block.outcomes or () if one is not None]
+
+
 @pytest.mark.parametrize("extensions", KINDS, ids=IDS)
 def test_nothing_is_sent_behind_a_refused_block_once_it_is_known(extensions: frozenset[str]) -> None:
     broker = PartlyClosed({"t": 1}, extensions=extensions)
-    blocks: list[Block] = [Block("t", CLOSED) for _ in range(MANY)]
-    for block in blocks:
-        block.messages = [encode_message(b"x")]
-        block.begin()
-    writer = BlockWriter(memory_session(broker), "t", blocks)
-    writer.write()
-    writer.flush()
-    assert isinstance(writer.settle(), BrokerError)
+    blocks = [block_of(CLOSED) for _ in range(MANY)]
+    assert isinstance(settled(memory_session(broker), blocks), BrokerError)
     in_flight = 16 if extensions else 1
     assert len([one for one in broker.commands if isinstance(one, Put | PutBatch)]) == in_flight
     texts = [str(block.failure).partition("acknowledged: ")[2] for block in blocks]
     assert all(text.startswith("broker 127.0.0.1:8123 refused put to t partition 0") for text in texts[:in_flight])
     assert all(text.startswith("not sent, because an earlier block") for text in texts[in_flight:])
+
+
+class Replaced(MemoryBroker):
+    """Has a full disk for the first puts, and is lost with the answer to the next one. A Java broker follows it."""
+
+    refusals = 0
+    refuses_version = False
+    """Whether the Java broker does not even say its version."""
+
+    def answer(self, command: Command) -> Reply | None:
+        if isinstance(command, Version) and self.refuses_version and not self.extensions:
+            return Result(500, "no version", command.opaque)
+        if isinstance(command, PutBatch) and self.refusals:
+            self.refusals -= 1
+            return Result(500, "No space left on device", command.opaque)
+        if isinstance(command, PutBatch):
+            self.kill()
+            self.extensions = KINDS[0]
+        return super().answer(command)
+
+    def session(self, *, has_successor: bool = True) -> Session:
+        """A session that is reconnected to the Java broker, if there is one."""
+        session = memory_session(self)
+
+        def locate(address: Address) -> Address:
+            if not has_successor:
+                raise MetaqError("another server is there")
+            self.start()
+            return address
+
+        session.locate = locate
+        return session
+
+
+@pytest.mark.parametrize("error", [ExtensionMissing, BrokerError, MetaqError])
+@pytest.mark.parametrize("number", [15, 16, MANY])
+def test_nothing_is_stored_behind_a_block_that_waits_to_be_sent_again(error: type[MetaqError], number: int) -> None:
+    broker = Replaced({"t": 2})
+    broker.refusals, broker.refuses_version = 16, error is BrokerError
+    first, *others = [block_of(CLOSED), *(block_of(OPEN, b"%d" % index) for index in range(number))]
+    failure = settled(broker.session(has_successor=error is not MetaqError), [first, *others])
+    assert type(failure) is error
+    for block in [first, *others]:
+        assert isinstance(block.failure, SendFailed)
+        assert block.failure.__cause__ is failure
+        assert not acknowledged(block)
+    assert broker.partition("t", OPEN.index).content() == b""
+
+
+class Shared(Replaced):
+    """The Java broker also takes a put of another client before each put, and refuses one put."""
+
+    refused = b""
+
+    def answer(self, command: Command) -> Reply | None:
+        if isinstance(command, Put):
+            if command.body == self.refused:
+                return Result(500, "wrong", command.opaque)
+            super().answer(command._replace(body=b"of another", checksum=checksum(b"of another")))
+        return super().answer(command)
+
+
+@pytest.mark.parametrize("refused", [b"", b"2"], ids=["taken", "refused"])
+def test_what_is_stored_is_acknowledged_when_the_broker_no_longer_takes_blocks(refused: bytes) -> None:
+    broker = Shared({"t": 2})
+    broker.refused = refused
+    in_flight, last = [block_of(CLOSED) for _ in range(16)], block_of(OPEN, b"1", b"2", b"3")
+    assert isinstance(settled(broker.session(), [*in_flight, last]), ExtensionMissing)
+    frames = walk(broker.partition("t", OPEN.index).content())
+    assert [one.offset for one in acknowledged(last)] == [one.offset for one in frames if one.body != b"of another"]
