@@ -356,7 +356,7 @@ class RocketProducer(SubmittingProducer[RocketMessage, Row, RocketSent]):
         """Store batches and settle each."""
         for batch in batches:
             outcome = self._sender.deliver(topic, batch.messages)
-            batch.settle(outcome.sent, *outcome.errors(topic))
+            batch.settle(outcome.sent, failures=outcome.errors(topic))
 
     def recall(self, topic: str, recall_handle: str) -> str:
         """Cancel a message that waits for ``delay`` or ``deliver_at``; return its id. See ``RocketSent``.

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final, Literal, NamedTuple
 
 from metaq.backends.rocketmq.batch_writer import BatchWriter
@@ -64,30 +65,29 @@ _UNSENT: Final = "not sent, because another message was refused: "
 class RowOutcomes:
     """What became of rows. ``sent`` has a record or ``None`` for each, in order.
 
-    ``failures``: row number -> its own reason, for rows that were refused, and for those whose answer is lost though
-    others of the same broker have come. ``failure`` is the reason of the rest, and of the whole. ``unanswered`` are the
-    numbers of rows that may be stored without being acknowledged, because the answer to an attempt is lost; some are
+    ``failures``: row number -> its own reason, or else why its broker was given up; rows of ``not_sent`` were not sent,
+    because that broker refused another row. ``failure`` is the reason of the whole. ``unanswered`` are the numbers of
+    rows that may be stored without being acknowledged, because the answer to an attempt is lost, or says so; some are
     stored by another attempt.
     """
 
     sent: list[RocketSent | None]
     failures: dict[int, MetaqError] = field(default_factory=dict)
+    not_sent: set[int] = field(default_factory=set)
     failure: MetaqError | None = None
     unanswered: set[int] = field(default_factory=set)
 
-    def errors(self, topic: str) -> tuple[SendFailed | None, dict[int, SendFailed]]:
-        """Return the error of a single message, as ``send`` would raise it; and row number -> its own."""
-        if self.failure is None:
-            return None, {}
-        made: dict[tuple[int, bool], SendFailed] = {}
+    def errors(self, topic: str) -> dict[int, SendFailed]:
+        """Return row number -> its error, as ``send`` would raise it for this row alone."""
+        made: dict[tuple[int, str, bool], SendFailed] = {}
         found: dict[int, SendFailed] = {}
-        for number in self.failures.keys() | self.open_rows():
-            reason, unanswered = self.failures.get(number, self.failure), number in self.unanswered
-            if (id(reason), unanswered) not in made:
-                made[id(reason), unanswered] = _send_failed(topic, reason, (None,), unanswered)
-            found[number] = made[id(reason), unanswered]
-        is_refusal = bool(self.failures) and not _may_pass(self.failure)
-        return _send_failed(topic, self.failure, (None,), relation=_UNSENT if is_refusal else ""), found
+        for number, reason in self.failures.items():
+            relation, unanswered = _UNSENT if number in self.not_sent else "", number in self.unanswered
+            key = id(reason), relation, unanswered
+            if key not in made:
+                made[key] = _send_failed(topic, reason, (None,), unanswered, relation)
+            found[number] = made[key]
+        return found
 
     def open_rows(self) -> set[int]:
         """Return the numbers of rows that are not acknowledged, and may be stored."""
@@ -305,6 +305,7 @@ class Sender:
             for row in rows:
                 by_broker.setdefault(row.queue.broker_name, []).append(row)
                 outcome.failures.pop(row.number, None)
+                outcome.not_sent.discard(row.number)
             quick = {name for name, some in by_broker.items() if self._may_move(topic, some, failed | {name})}
             failures = self._write(topic, by_broker, outcome, quick, limit)
             left = [row for row in rows if outcome.sent[row.number] is None]
@@ -313,7 +314,7 @@ class Sender:
             for name, failure in failures.items():
                 if name not in quick or not _may_pass(failure):
                     return failure
-            rows = [row for row in left if _may_be_repeated(outcome.failures.get(row.number))]
+            rows = [row for row in left if _may_pass(outcome.failures[row.number])]
             if not rows:
                 return next(iter(outcome.failures.values()), None)
             failed |= failures.keys()
@@ -426,7 +427,7 @@ class _BrokerRows:
                     self._writer.write(self._topic, queue.index, encode_batch(elements), len(request))
 
     def note(self, outcome: RowOutcomes) -> None:
-        """Record what was acknowledged, also after a failure, and the rows' own failures."""
+        """Record what was acknowledged, also after a failure, and why the other rows are not."""
         for number, receipt in self._writer.take_receipts().items():
             partition, offset, is_durable = receipt.queue.partition, receipt.offset, receipt.is_durable
             ids: list[str | None] = [*receipt.message_ids, *[None] * receipt.count]
@@ -435,10 +436,20 @@ class _BrokerRows:
                     self._topic, partition, offset, row.message_id, message_id, is_durable, receipt.recall_handle
                 )
                 offset += 1
-        for number, failure in self._writer.failures().items():
-            outcome.failures |= {row.number: failure for row in self._requests[number]}
         for number in self._writer.unanswered():
             outcome.unanswered |= {row.number for row in self._requests[number]}
+        if self.failure is not None:
+            self._note_failures(outcome, self.failure)
+
+    def _note_failures(self, outcome: RowOutcomes, failure: MetaqError) -> None:
+        refused = self._writer.failures()
+        own = {row.number: error for number, error in refused.items() for row in self._requests[number]}
+        is_refusal = not _may_pass(failure) and any(error is failure.__cause__ for error in refused.values())
+        for row in chain.from_iterable(self._of_queues.values()):
+            if outcome.sent[row.number] is None:
+                outcome.failures[row.number] = own.get(row.number, failure)
+                if is_refusal and row.number not in own and row.number not in outcome.unanswered:
+                    outcome.not_sent.add(row.number)
 
 
 def _requests(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -476,11 +487,6 @@ def _send_failed(
     error = SendFailed(topic, relation + reason, _may_pass(failure), tuple(sent), unanswered)
     error.__cause__ = failure
     return error
-
-
-def _may_be_repeated(failure: MetaqError | None) -> bool:
-    """Whether a row may be sent again: it was not sent, or ``failure`` is temporary."""
-    return failure is None or _may_pass(failure)
 
 
 def _may_pass(failure: MetaqError) -> bool:

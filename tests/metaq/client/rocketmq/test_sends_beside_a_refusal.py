@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import pytest
@@ -60,18 +61,18 @@ def with_send_many(setting: Setting, texts: Sequence[str]) -> list[Any]:
         return [error if one is None else one for one in error.sent]
 
 
-def with_submit(setting: Setting, texts: Sequence[str]) -> list[Any]:
+def with_submit(setting: Setting, texts: Sequence[str], at: Sequence[Partition] = ()) -> list[Any]:
     with setting.mq.producer(linger_s=0.05) as producer:
-        futures = [producer.submit("orders", text) for text in texts]
+        futures = [producer.submit("orders", text, partition=where) for text, where in zip_longest(texts, at)]
         return [future.exception(30) or future.result() for future in futures]
 
 
-def with_asyncio(setting: Setting, texts: Sequence[str]) -> list[Any]:
+def with_asyncio(setting: Setting, texts: Sequence[str], at: Sequence[Partition] = ()) -> list[Any]:
     async def send() -> list[Any]:
         servers = ";".join(map(str, setting.cluster.name_servers))
         async with AsyncRocketMQ(servers, timeouts=Timeouts(2.0, 1.0)) as mq:
             producer = mq.producer(linger_s=0.05)
-            futures = [await producer.submit("orders", text) for text in texts]
+            futures = [await producer.submit("orders", text, partition=where) for text, where in zip_longest(texts, at)]
             return await asyncio.gather(*futures, return_exceptions=True)
 
     found: list[Any] = []
@@ -148,6 +149,40 @@ def test_what_was_not_sent_because_of_a_refusal_says_so(setting: Setting, send: 
     assert refused.reason.startswith("server ")
     assert others[-1].reason == f"not sent, because another message was refused: {refused.reason}"
     assert places(others[:-1]) == [*QUEUES[1:], B0]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["refusal first", "lost first"])
+@pytest.mark.parametrize("send", [with_submit, with_asyncio])
+def test_each_future_has_the_error_of_its_own_broker(
+    setting: Setting, send: Callable[[Setting, Sequence[str], Sequence[Partition]], list[Any]], order: Sequence[int]
+) -> None:
+    refuse(setting, ILLEGAL, 0)
+    for code in SENDS:
+        setting.cluster.broker("broker-b").disconnect(code, times=1000)
+    long = "x" * (sending.BLOCK_BYTES_MAX // 2 + 1)  # a request each
+    texts, at = ["0" + long, "1" + long, "b"], [QUEUES[0], QUEUES[0], B0]
+    outcomes = send(setting, [texts[row] for row in order], [at[row] for row in order])
+    refused, not_sent, lost = (outcomes[order.index(row)] for row in range(3))
+    assert "not queue 0" in refused.reason
+    assert not_sent.reason == f"not sent, because another message was refused: {refused.reason}"
+    assert "orders/broker-b:0 failed" in lost.reason
+    assert [(one.retryable, one.unanswered) for one in (refused, not_sent, lost)] == [
+        (False, False),
+        (False, False),
+        (True, True),
+    ]
+
+
+@every_way
+def test_a_broker_that_is_away_does_not_have_the_refusal_of_another_one(setting: Setting, send: Send) -> None:
+    refuse(setting, ILLEGAL, 0)
+    for code in SENDS:
+        setting.cluster.broker("broker-b").disconnect(code, times=1000)
+    refused, *others, lost = send(setting, TEXTS)
+    assert "not queue 0" in refused.reason
+    assert places(others) == QUEUES[1:]
+    if send is not with_send_many:  # which raises one error
+        assert ("not queue 0" in lost.reason, lost.retryable, lost.unanswered) == (False, True, True)
 
 
 @pytest.mark.parametrize("send", [with_submit, with_asyncio])
