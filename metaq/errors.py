@@ -12,7 +12,7 @@
     ├── DeadlineExceeded       no answer in time                        (retryable)
     ├── TooManyInFlight        the limit of pending requests is reached (retryable)
     ├── BrokerError            the broker answered with an error code   (retryable for 503, and while its disk is full)
-    │   ├── RepetitionRefused  ... after an earlier attempt that was not answered
+    │   ├── RepetitionRefused  ... after an earlier attempt that may have stored the messages
     │   └── TransactionError   ... about a transaction; carries the XA code
     ├── SendFailed             messages of a producer were not all acknowledged (retryable as its cause)
     ├── WindowFull             a message does not fit into a producer's window (retryable)
@@ -53,6 +53,14 @@ _DISK_FULL: Final = re.compile("disk is (?:nearly )?full|No space left on device
 
 _MAY_BE_COMMITTED: Final = re.compile("is committed, and readable once|outcome of transaction .* is known after")
 """In the text of a refused commit: the transaction is committed, or may be."""
+
+_MAY_BE_STORED: Final = re.compile("it may be stored")
+"""In the text of a refused put: the message may become readable later, such as once the slave has it."""
+
+
+def says_may_be_stored(text: str) -> bool:
+    """Whether the text of a broker's refusal says that the refused messages may be stored nevertheless."""
+    return _MAY_BE_STORED.search(text) is not None
 
 
 class MetaqError(Exception):
@@ -184,6 +192,11 @@ class BrokerError(MetaqError):
         """Whether the broker refuses messages only until its disk has space."""
         return _DISK_FULL.search(self.text) is not None
 
+    @property
+    def may_be_stored(self) -> bool:
+        """Whether the refused messages may be stored nevertheless: the broker says so."""
+        return says_may_be_stored(self.text)
+
     def __str__(self) -> str:
         status = STATUSES.get(self.code)
         text = self.text or (status.meaning if status is not None else "no reason given")
@@ -191,10 +204,12 @@ class BrokerError(MetaqError):
 
 
 class RepetitionRefused(BrokerError):
-    """The broker refused messages that were sent again. An earlier attempt, not answered, may have stored them."""
+    """The broker refused messages that were sent again. An earlier attempt, not acknowledged, may have stored them."""
+
+    may_be_stored = True
 
     def __str__(self) -> str:
-        return f"{super().__str__()}; an earlier attempt was not answered, and may have stored them"
+        return f"{super().__str__()}; an earlier attempt was not acknowledged, and may have stored them"
 
 
 class TransactionError(BrokerError):
@@ -262,7 +277,8 @@ class MessageNotFound(MetaqError):
 class SendFailed(MetaqError):
     """Not all messages to ``topic`` were acknowledged. ``sent`` has a record or ``None`` for each message, in order.
 
-    A message with ``None`` may still be stored if the connection was lost; ``unanswered`` says that this may be so.
+    A message with ``None`` may still be stored if an attempt was not answered, or if the broker's refusal says so;
+    ``unanswered`` says that this may be so.
     ``retryable`` is inherited from the cause.
     """
 

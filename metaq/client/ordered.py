@@ -43,7 +43,7 @@ SEND_TIMEOUT_S: Final = 3.0
 
 _NOT_WRITABLE: Final = "no broker that can be reached takes messages for it from this client"
 
-_UNANSWERED: Final = "an attempt to send the message was not answered, and may have stored it"
+_UNANSWERED: Final = "an attempt to send the message was not acknowledged, and may have stored it"
 
 _Send = Callable[[TopicPartition, Sequence[Message]], list[Sent]]
 
@@ -136,7 +136,8 @@ class OrderedProducer(ClosedByBlock):
             TopicNotFound: The topic has no fixed partitions.
             ValueError, TypeError: the topic does not have ``partition``; ``data`` or the attribute cannot be sent; the
                 producer is not open.
-            SendFailed: The broker refused the message permanently; it is not spooled.
+            SendFailed: The broker refused the message permanently; it is not spooled. With ``unanswered``, it may be
+                stored nevertheless.
             StoreFailed: The message must be spooled and cannot be. It is not sent, unless the error says that an
                 attempt may have stored it.
         """

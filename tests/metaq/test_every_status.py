@@ -6,7 +6,8 @@ import pickle
 
 import pytest
 
-from metaq.errors import BrokerError
+from metaq.backends.rocketmq.errors import RequestRefused
+from metaq.errors import BrokerError, TransactionError
 from metaq.statuses import STATUSES
 
 
@@ -16,6 +17,15 @@ def test_an_error_says_what_the_row_says(code: int) -> None:
     assert str(error) == f"broker b0:8123 refused put orders with {code}: {STATUSES[code].meaning}"
     assert error.retryable is STATUSES[code].retryable
     assert str(BrokerError("b0:8123", "put orders", code, "why")).endswith(f"with {code}: why")
+
+
+@pytest.mark.parametrize("kind", [BrokerError, TransactionError, RequestRefused])
+def test_an_error_knows_whether_the_refused_messages_may_be_stored(
+    kind: type[BrokerError | RequestRefused],
+) -> None:
+    for text, may_be_stored in (("no slave; it may be stored", True), ("no slave", False), ("it is stored", False)):
+        error = pickle.loads(pickle.dumps(kind("b0:8123", "put orders", 500, text)))
+        assert error.may_be_stored is may_be_stored
 
 
 def test_an_unknown_code_is_not_tried_again() -> None:

@@ -54,12 +54,14 @@ class _Unit:
     answer: Receipt | MetaqError | None = None
     """Its answer, or why there is none; ``None`` while it is in flight."""
     is_repeated: bool = False
-    """Whether an earlier attempt was not answered."""
+    """Whether an earlier attempt may have stored it."""
 
     @property
-    def is_unanswered(self) -> bool:
-        """Whether an attempt was not answered, so that it may be stored."""
-        return self.is_repeated or (self.opaque is not None and not isinstance(self.answer, Receipt | BrokerError))
+    def may_be_stored(self) -> bool:
+        """Whether it may be stored without a receipt: an attempt was not answered, or a refusal says so."""
+        if isinstance(self.answer, BrokerError):
+            return self.is_repeated or self.answer.may_be_stored
+        return self.is_repeated or (self.opaque is not None and not isinstance(self.answer, Receipt))
 
     @property
     def byte_count(self) -> int:
@@ -226,7 +228,7 @@ class BatchWriter:
                     if isinstance(error, BrokerError) and (self._is_stored_behind() or not error.away):
                         raise
                     for unit in self._pending:
-                        unit.is_repeated = unit.is_unanswered
+                        unit.is_repeated = unit.may_be_stored
                     self._attempts.recover(self._session, error)
                 for unit in self._pending:
                     unit.opaque = unit.answer = None

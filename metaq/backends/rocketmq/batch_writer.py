@@ -87,8 +87,8 @@ class SendReceipt:
 class _Unit:
     """A request in flight. ``opaque`` is ``None`` while it has to be sent (again).
 
-    ``failure``: it was refused and not sent again, or its response was lost. ``is_lost``: so was the response to an
-    older attempt.
+    ``failure``: it was refused and not sent again, or its response was lost.
+    ``earlier_may_be_stored``: the response to an earlier attempt was lost, or is a refusal that says so.
     """
 
     number: int
@@ -98,12 +98,12 @@ class _Unit:
     count: int
     opaque: int | None = None
     failure: MetaqError | None = None
-    is_lost: bool = False
+    earlier_may_be_stored: bool = False
 
     @property
-    def is_unanswered(self) -> bool:
-        """Whether an attempt was not answered, so that it may be stored."""
-        return self.is_lost or self.opaque is not None
+    def may_be_stored(self) -> bool:
+        """Whether it may be stored: an attempt was not answered, or a refusal says so."""
+        return self.earlier_may_be_stored or self.opaque is not None
 
 
 class BatchWriter:
@@ -256,8 +256,10 @@ class BatchWriter:
         return {unit.number: unit.failure for unit in self._units.values() if unit.failure is not None}
 
     def unanswered(self) -> list[int]:
-        """Return the numbers of the calls whose messages may be stored: an attempt was not answered."""
-        return [unit.number for unit in self._units.values() if unit.is_unanswered]
+        """Return the numbers of the calls whose messages may be stored: an attempt was not answered, or a refusal says
+        so.
+        """
+        return [unit.number for unit in self._units.values() if unit.may_be_stored]
 
     def abandon(self) -> None:
         """Stop retrying: a call in another thread ends with the next error. Thread-safe."""
@@ -361,6 +363,7 @@ class BatchWriter:
         if response.code == ResponseCode.GO_AWAY:
             self.settle()  # the session is closed next
         refusal = session.refusal(response, unit.command, _describe(unit))
+        unit.earlier_may_be_stored = unit.earlier_may_be_stored or refusal.may_be_stored
         unit.failure = _NotHere(refusal) if refusal.code in _ROUTE_MAY_CHANGE else refusal
         return unit.failure
 
@@ -384,7 +387,7 @@ class BatchWriter:
 
     def _forget_opaques(self) -> None:
         for unit in self._units.values():
-            unit.is_lost, unit.opaque = unit.is_unanswered, None
+            unit.earlier_may_be_stored, unit.opaque = unit.may_be_stored, None
 
     def _step(self, step: Callable[[], None]) -> None:
         """Run ``step``, retrying as often as the policy allows."""

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from metaq import ports
-from metaq.errors import MetaqError
+from metaq.errors import MetaqError, says_may_be_stored
 from metaq.protocols.remoting.codes import ResponseCode, name_of, response_code
 
 BUSY_TEXTS: Final = ("[REJECTREQUEST]", "[OVERLOAD]", "[TIMEOUT_CLEAN_QUEUE]", "[PC_SYNCHRONIZED]")
@@ -52,6 +52,11 @@ class RequestRefused(MetaqError):
         """Whether the server starts, stops, or has been replaced by another."""
         code = response_code(self.code)
         return code is not None and code.is_away
+
+    @property
+    def may_be_stored(self) -> bool:
+        """Whether the refused messages may be stored nevertheless: the broker says so."""
+        return says_may_be_stored(self.text)
 
     @property
     def topic_is_missing(self) -> bool:

@@ -13,7 +13,7 @@ from metaq.backends.metaq.puts import Receipt
 from metaq.backends.metaq.session import Session
 from metaq.client.records import Sent, sent_at
 from metaq.client.sending.batches import MessageBatch, Outcomes
-from metaq.errors import BrokerError, MetaqError, RepetitionRefused, SendFailed
+from metaq.errors import BrokerError, MetaqError, SendFailed
 from metaq.formats.frames import HEADER_BYTES, encode_body
 from metaq.formats.message_id import IDS_PER_MS, IdRange
 from metaq.model import Message, Partition
@@ -166,7 +166,7 @@ class BlockWriter:
 
 def _is_unanswered(failure: MetaqError) -> bool:
     """Whether a block that was sent, and not acknowledged because of ``failure``, may be stored."""
-    return isinstance(failure, RepetitionRefused) or not isinstance(failure, BrokerError)
+    return not isinstance(failure, BrokerError) or failure.may_be_stored
 
 
 def settle_block(

@@ -32,6 +32,7 @@ from replicated import (
 from stored import drop_segments
 from waiting import in_loop, until
 
+from metaq.errors import BrokerError
 from metaq.formats.frames import walk
 from metaq.formats.message_id import IdWorker
 from metaq.model import LocalTransactionId
@@ -141,6 +142,7 @@ async def test_what_the_slave_does_not_have_cannot_be_read(tmp_path: Path) -> No
                 assert code == 500
                 assert "Slave is disconnected " in text
                 assert text.endswith("no answer within 2 s; it may be stored, and is readable once the slave has it")
+                assert BrokerError("", "put", code, text).may_be_stored, "clients recognise it"
                 assert b"slow" not in await read_all(producer)
             await until_in_sync(master)
             await until_same(tmp_path / "m", tmp_path / "s")

@@ -21,7 +21,7 @@ from metaq.discovery.fixed import FixedDirectory
 from metaq.errors import BrokerError, SendFailed, StoreFailed, TopicNotFound
 from metaq.formats.frames import walk
 from metaq.model import Address, Message, Partition, TopicPartition
-from metaq.protocols.text.commands import Command, Put, PutBatch, Reply
+from metaq.protocols.text.commands import Command, Put, PutBatch, Reply, Result
 from metaq.testing.memory import MemoryBroker
 
 P0 = TopicPartition("t", Partition(0, 0))
@@ -204,7 +204,7 @@ def test_a_message_that_cannot_be_spooled_may_be_stored_if_an_attempt_was_not_an
             broker.kill()
         with pytest.raises(StoreFailed, match="readonly") as failed:
             producer.send("t", "second")
-    assert ("was not answered, and may have stored it" in str(failed.value)) is is_sent
+    assert ("was not acknowledged, and may have stored it" in str(failed.value)) is is_sent
     assert len(list(walk(broker.partition("t", 0).content()))) == 1 + is_sent
 
 
@@ -229,6 +229,27 @@ def test_a_message_that_was_not_sent_is_not_said_to_be_stored_because_another_ma
             producer.send("t", "second")
     assert "may have stored it" not in str(failed.value)
     assert {frame.body for frame in walk(broker.partition("t", 0).content())} == {b"first"}
+
+
+def test_a_refusal_says_that_the_message_may_be_stored_nevertheless(tmp_path: Path) -> None:
+    broker = MemoryBroker({"t": 1})
+    cluster = MemoryCluster(broker)
+    directory = FixedDirectory(cluster.addresses, cluster.pool)
+    answer = broker.answer
+
+    def store_and_refuse(command: Command) -> Reply | None:
+        reply = answer(command)
+        is_put = isinstance(command, Put | PutBatch)
+        return Result(500, "no slave; it may be stored", command.opaque) if is_put and reply else reply
+
+    with OrderedProducer(directory, cluster.pool, {"t": "0:1"}, tmp_path / "spool", retry_s=1000) as producer:
+        broker.answer = store_and_refuse  # type: ignore[method-assign]
+        with pytest.raises(SendFailed, match="no slave; it may be stored") as failed:
+            producer.send("t", "once")
+        assert (failed.value.unanswered, producer.spooled) == (True, {})
+        broker.answer = answer  # type: ignore[method-assign]
+        assert producer.send("t", "next") is not None
+    assert [frame.body for frame in walk(broker.partition("t", 0).content())] == [b"once", b"next"]
 
 
 @pytest.mark.parametrize("extensions", [frozenset(), frozenset({"mput"})], ids=["Java", "ours"])

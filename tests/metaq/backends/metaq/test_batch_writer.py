@@ -240,7 +240,7 @@ def test_a_refusal_of_what_may_be_stored_already_says_so() -> None:
     broker.kill()
     broker.start()
     broker.topics.clear()
-    with pytest.raises(RepetitionRefused, match="do not accept topic t; an earlier attempt was not answered, and may"):
+    with pytest.raises(RepetitionRefused, match="do not accept topic t; an earlier attempt was not acknowledged, and"):
         writer.flush()
     assert stored(broker) == ["a"]
 
@@ -259,11 +259,12 @@ class FullDisk(MemoryBroker):
     """Refuses so many puts."""
 
     refusals = 0
+    text = "Put message to t-0 failed.Detail:disk is full: no space is left in /d"
 
     def answer(self, command: Command) -> Reply | None:
         if isinstance(command, Put | PutBatch) and self.refusals:
             self.refusals -= 1
-            return Result(500, "Put message to t-0 failed.Detail:disk is full: no space is left in /d", command.opaque)
+            return Result(500, self.text, command.opaque)
         return super().answer(command)
 
 
@@ -299,6 +300,20 @@ def test_a_disk_that_stays_full_is_refused_in_the_end() -> None:
     with pytest.raises(BrokerError, match="disk is full"):
         writer.flush()
     assert (broker.refusals, stored(broker)) == (96, [])
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_refused_repetition_of_what_may_be_stored_says_so(*, stored: bool) -> None:
+    broker = FullDisk({"t": 1}, extensions=MPUT)
+    broker.refusals = 1
+    if stored:
+        broker.text += "; it may be stored"
+    writer = BatchWriter(memory_session(broker), "t", policy=RetryPolicy(2))
+    writer.write(0, *block("a"))
+    broker.topics.clear()
+    with pytest.raises(BrokerError, match="do not accept topic t") as refused:
+        writer.flush()
+    assert refused.value.may_be_stored is stored
 
 
 def test_an_answer_that_is_no_receipt_is_malformed() -> None:

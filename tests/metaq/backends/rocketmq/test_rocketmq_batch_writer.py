@@ -247,6 +247,16 @@ def test_a_response_that_is_lost_after_a_refusal_is_the_failure_of_its_send(benc
     writer.close()
 
 
+def test_a_refusal_that_says_so_may_be_stored_also_if_its_repetition_is_refused(bench: Bench) -> None:
+    bench.broker.refuse(BATCH, 2, "busy; it may be stored", queue=0)
+    bench.broker.refuse(BATCH, 13, "too old", queue=0)
+    writer = bench.writer()
+    with pytest.raises(BatchNotStored, match="too old"):
+        write_and_flush(writer, 0, b"a")
+    assert writer.unanswered() == [0]
+    writer.close()
+
+
 def test_a_broker_that_is_shutting_down_answers_what_it_has_got(bench: Bench) -> None:
     bench.broker.latency_s = lambda command: 0.3 if command.ext.get("e") == "1" else 0.0
     bench.broker.refuse(BATCH, 1500, "go away", queue=0)

@@ -22,7 +22,7 @@ from metaq.net.transport import Timeouts
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.sends import SEND_BATCH_MESSAGE, SendMessage
 
-ILLEGAL, AWAY = 13, 14
+SYSTEM_ERROR, ILLEGAL, AWAY = 1, 13, 14
 QUEUES = [Partition("broker-a", number) for number in range(4)]
 B0 = Partition("broker-b", 0)
 TEXTS = ["0", "1", "2", "3", "b"]
@@ -183,6 +183,16 @@ def test_a_broker_that_is_away_does_not_have_the_refusal_of_another_one(setting:
     assert places(others) == QUEUES[1:]
     if send is not with_send_many:  # which raises one error
         assert ("not queue 0" in lost.reason, lost.retryable, lost.unanswered) == (False, True, True)
+
+
+@every_way
+def test_a_refusal_that_says_so_may_be_stored_nevertheless(setting: Setting, send: Send) -> None:
+    text = "Slave is disconnected no answer within 2 s; it may be stored, and is readable once the slave has it"
+    setting.cluster.broker("broker-a").refuse(None, SYSTEM_ERROR, text, times=1000, queue=0)
+    refused, *others = send(setting, TEXTS)
+    assert text in refused.reason
+    assert (refused.retryable, refused.unanswered) == (False, True)
+    assert places(others) == [*QUEUES[1:], B0]
 
 
 @pytest.mark.parametrize("send", [with_submit, with_asyncio])

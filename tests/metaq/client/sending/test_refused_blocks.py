@@ -148,6 +148,33 @@ def acknowledged(block: Block) -> list[Sent]:
     return [one for one in block.outcomes or () if one is not None]
 
 
+class WithoutSlave(MemoryBroker):
+    """Refuses puts to partition 0 as the master of a synchronous pair that loses its slave meanwhile."""
+
+    def answer(self, command: Command) -> Reply | None:
+        if isinstance(command, Put | PutBatch) and command.partition == 0:
+            self._note(command)
+            return Result(500, f"Put message failed.Detail:{NO_SLAVE}", command.opaque)
+        return super().answer(command)
+
+
+NO_SLAVE = "Slave is disconnected no answer within 2 s; it may be stored, and is readable once the slave has it"
+
+
+@pytest.mark.parametrize("extensions", KINDS, ids=IDS)
+def test_a_refusal_that_says_so_may_be_stored_nevertheless(extensions: frozenset[str]) -> None:
+    cluster = MemoryCluster(WithoutSlave({"t": 2}, extensions=extensions), MemoryBroker({"t": 1}, broker_id=1))
+    with producer_of(cluster) as producer:
+        refused, *others = (producer.submit("t", "x", partition=where) for where in (CLOSED, OPEN, ELSEWHERE))
+        assert producer.flush(60)
+        failures = [refused.exception(60)]
+        assert [future.result(60).partition for future in others] == [OPEN, ELSEWHERE]
+        with pytest.raises(SendFailed, match=NO_SLAVE) as failed:
+            producer.send_many("t", ["x"], partition=CLOSED)
+        failures.append(failed.value)
+    assert [(one.retryable, one.unanswered) for one in failures if isinstance(one, SendFailed)] == [(False, True)] * 2
+
+
 @pytest.mark.parametrize("extensions", KINDS, ids=IDS)
 def test_nothing_is_sent_behind_a_refused_block_once_it_is_known(extensions: frozenset[str]) -> None:
     broker = PartlyClosed({"t": 1}, extensions=extensions)
