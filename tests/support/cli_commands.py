@@ -50,7 +50,7 @@ class CapturedCommand:
 
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
         status, out, err = self(*arguments, "--json")
-        assert (status, err) == (0, ""), err
+        assert (status, err) == (0, ""), err or out
         return [json.loads(line) for line in out.splitlines()]
 
 

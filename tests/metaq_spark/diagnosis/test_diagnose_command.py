@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -78,7 +79,7 @@ def test_watching_clears_a_terminal_that_can_be_cleared(
 
     screen = Screen()
     monkeypatch.setattr(sys, "stdout", screen)
-    monkeypatch.setattr("metaq_spark.diagnosis.command.time.sleep", interrupt)
+    monkeypatch.setattr("metaq_spark.diagnosis.command.time", SimpleNamespace(sleep=interrupt))  # in no other thread
     monkeypatch.setenv("TERM", kind)
     assert main(["diagnose", str(checkpoint), "--watch"]) == 14
     assert (screen.getvalue().count("\x1b[H\x1b[J"), "UNKNOWN" in screen.getvalue()) == (cleared, True)
