@@ -57,7 +57,8 @@ async def test_the_bodies_of_puts_are_given_up_once_they_are_written(tmp_path: P
         tracemalloc.stop()
     await harness.commit.drain()
     harness.close()
-    assert sum(each.size for each in kept.statistics("filename")) < PUTS * BODY_BYTES // 4
+    # On a slow machine, the puts are more units, each with small objects of its own.
+    assert sum(each.size for each in kept.traces if each.size >= BODY_BYTES) < PUTS * BODY_BYTES // 4
 
 
 @in_loop
