@@ -23,6 +23,9 @@ class BrokerSeries(AnySeries):
     """A group at brokers."""
 
     kills = frozenset({"killed", "returned", "broker killed and killed"})
+    unsaved = frozenset(
+        {"broker killed", "broker stopped", "broker frozen", "broker killed and frozen", "broker killed and killed"}
+    )
     partitions = [Partition(broker, index) for broker in range(BROKERS) for index in range(PARTITIONS // BROKERS)]
 
     def __init__(

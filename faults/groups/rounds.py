@@ -59,6 +59,8 @@ class AnySeries(ABC):
     """Faults after which messages from before the last save period may be repeated."""
     kills: frozenset[str] = frozenset({"killed"})
     """Faults that kill a member: another one reads its partitions only when its session has ended."""
+    unsaved: frozenset[str] = frozenset()
+    """Faults during which members cannot save positions."""
     partitions: Sequence[Partition] = ZOOKEEPER_PARTITIONS
 
     def __init__(self, folder: Path, cluster: str, start: str, name: str, random: Random, figures: Figures) -> None:
@@ -111,7 +113,8 @@ class AnySeries(ABC):
         self.faults[kind](self)
         done_ms, sent = wall_clock_ms(), list(sender.sent)
         self._wait(lambda: self._is_handled(sent), f"{kind}: all that was sent is handled")
-        self._faults.append(Fault(kind, began_ms, self._ended_ms(kind, done_ms), kind not in self.unbounded))
+        ended_ms = self._ended_ms(kind, done_ms)
+        self._faults.append(Fault(kind, began_ms, ended_ms, kind not in self.unbounded, kind not in self.unsaved))
         self._figures.rounds[kind] += 1
         report(f"{self._name}, {self._start}: {kind}, all is handled ({time.monotonic() - began_s:.1f} s)")
 
@@ -159,6 +162,7 @@ class Series(AnySeries):
 
     unbounded = frozenset({"emptied and killed"})
     kills = frozenset({"killed", "emptied and killed"})
+    unsaved = frozenset({"stopped", "emptied", "emptied and frozen", "emptied and killed"})
 
     def __init__(
         self, folder: Path, zookeeper: ZooKeeperServer, start: str, name: str, random: Random, figures: Figures

@@ -54,6 +54,15 @@ def test_where_nobody_could_know_more_anything_may_come_again() -> None:
     assert len(list(complaints(["a"], handled("a", 1, 2), [unbounded], 500))) == 1
 
 
+def test_what_could_not_be_saved_when_the_next_fault_began_may_come_again() -> None:
+    away = Fault("broker stopped", 5_000, 9_600, True, can_save=False)
+    seen = handled("a", 4_900, 13_000)
+    assert list(complaints(["a"], seen, [away, FAULT], 500)) == []
+    for former in (away._replace(can_save=True), away._replace(ended_ms=9_499), away._replace(began_ms=5_401)):
+        (complaint,) = complaints(["a"], seen, [former, FAULT], 500)
+        assert complaint.startswith("repeated without reason: a: m0 at 4900")
+
+
 @pytest.mark.parametrize("at_brokers", [False, True])
 def test_only_a_fault_that_kills_a_member_lasts_for_a_session(at_brokers: bool, tmp_path: Path) -> None:
     given = (Random(7), Figures())
