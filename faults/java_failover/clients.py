@@ -150,7 +150,7 @@ class Program:
 
 def metaq_program(folder: Path, zookeeper: str, root: str, clients: Clients) -> Program:
     """Start MetaQ's own client. Raises ``peers.maven.Unavailable``."""
-    lib = client_jars()
+    lib = client_jars(with_driver=False)
     classes, logging = folder / "classes", folder / "log4j.properties"
     classes.mkdir(parents=True)
     logging.write_text(METAQ_LOGGING)

@@ -22,8 +22,8 @@ DRIVER: Final = "org.mariadb.jdbc:mariadb-java-client:3.5.11"
 COMPILE_DEADLINE_S: Final = 180
 
 
-def client_jars() -> Path:
-    """Return the folder with the jars of the client and the driver.
+def client_jars(*, with_driver: bool = True) -> Path:
+    """Return the folder with the jars of the client, and of the driver if it is needed.
 
     Raises:
         Unavailable: There is no JDK or no Maven, or Maven could not fetch the packages.
@@ -32,7 +32,7 @@ def client_jars() -> Path:
         if shutil.which(tool) is None:
             raise Unavailable(f"MetaQ's Java client: there is no {tool} on this machine")
     named = os.environ.get("METAQ_JAVA_LIB")
-    if named and any(Path(named).glob("mariadb-java-client-*.jar")):
+    if named and (not with_driver or any(Path(named).glob("mariadb-java-client-*.jar"))):
         return Path(named)
     return fetched("MetaQ's Java client", cache() / "java-metaq", [CLIENT, DRIVER])
 
