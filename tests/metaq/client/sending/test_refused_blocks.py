@@ -32,10 +32,14 @@ MANY = 40
 class PartlyClosed(MemoryBroker):
     """Refuses puts to partition 0."""
 
+    refusal = 403, "partition[{}-0] has been closed!"
+    """The code, and the text for a broker's id."""
+
     def answer(self, command: Command) -> Reply | None:
         if isinstance(command, Put | PutBatch) and command.partition == 0:
             self._note(command)
-            return Result(403, f"partition[{self.broker_id}-0] has been closed!", command.opaque)
+            code, text = self.refusal
+            return Result(code, text.format(self.broker_id), command.opaque)
         return super().answer(command)
 
 
@@ -148,17 +152,13 @@ def acknowledged(block: Block) -> list[Sent]:
     return [one for one in block.outcomes or () if one is not None]
 
 
-class WithoutSlave(MemoryBroker):
-    """Refuses puts to partition 0 as the master of a synchronous pair that loses its slave meanwhile."""
-
-    def answer(self, command: Command) -> Reply | None:
-        if isinstance(command, Put | PutBatch) and command.partition == 0:
-            self._note(command)
-            return Result(500, f"Put message failed.Detail:{NO_SLAVE}", command.opaque)
-        return super().answer(command)
-
-
 NO_SLAVE = "Slave is disconnected no answer within 2 s; it may be stored, and is readable once the slave has it"
+
+
+class WithoutSlave(PartlyClosed):
+    """Refuses them as the master of a synchronous pair that loses its slave meanwhile."""
+
+    refusal = 500, f"Put message failed.Detail:{NO_SLAVE}"
 
 
 @pytest.mark.parametrize("extensions", KINDS, ids=IDS)
