@@ -57,6 +57,9 @@ _MAY_BE_COMMITTED: Final = re.compile("is committed, and readable once|outcome o
 _MAY_BE_STORED: Final = "it may be stored"
 """In the text of a refused put: the message may become readable later, such as once the slave has it."""
 
+_SAYS_STORED: Final = re.compile("may be stored|may have stored")
+"""In the reason of a failed send: it says already that a message may be stored."""
+
 
 def says_may_be_stored(text: str) -> bool:
     """Whether the text of a broker's refusal says that the refused messages may be stored nevertheless."""
@@ -228,7 +231,16 @@ class TransactionError(BrokerError):
         """As ``BrokerError``, except for a commit that is done or may be: a program that repeated its transaction would
         send the messages twice.
         """
-        return super().retryable and not (" COMMIT" in self.action and _MAY_BE_COMMITTED.search(self.text))
+        return super().retryable and not self._may_be_committed
+
+    @property
+    def may_be_stored(self) -> bool:
+        """Whether the messages may be stored nevertheless: the broker says so, or that the commit is done or may be."""
+        return super().may_be_stored or self._may_be_committed
+
+    @property
+    def _may_be_committed(self) -> bool:
+        return " COMMIT" in self.action and _MAY_BE_COMMITTED.search(self.text) is not None
 
 
 class TopicNotFound(MetaqError):
@@ -291,7 +303,10 @@ class SendFailed(MetaqError):
 
     def __str__(self) -> str:
         acknowledged = sum(one is not None for one in self.sent)
-        return f"topic {self.topic!r}: {acknowledged} of {len(self.sent)} messages were acknowledged: {self.reason}"
+        is_said = not self.unanswered or _SAYS_STORED.search(self.reason)
+        more = "" if is_said else "; what was not acknowledged may be stored"
+        what = f"topic {self.topic!r}: {acknowledged} of {len(self.sent)} messages were acknowledged"
+        return f"{what}: {self.reason}{more}"
 
 
 class WindowFull(MetaqError):

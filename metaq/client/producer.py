@@ -216,7 +216,8 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         """Store one message and return where it is, once the broker has acknowledged it.
 
         A text is sent as UTF-8. ``partition`` overrides the partitioner, which gets ``key``; the key is not stored.
-        After a lost connection the message is sent again, up to five times; it may then be stored twice.
+        After a lost connection, or while the broker's disk is full, the message is sent again, up to five times; it may
+        then be stored twice.
 
         Raises:
             TopicNotFound: No broker accepts the topic.

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from metaq.backends.rocketmq.errors import RequestRefused
-from metaq.errors import BrokerError, TransactionError
+from metaq.errors import BrokerError, SendFailed, TransactionError
 from metaq.statuses import STATUSES
 
 
@@ -26,6 +26,35 @@ def test_an_error_knows_whether_the_refused_messages_may_be_stored(
     for text, may_be_stored in (("no slave; it may be stored", True), ("no slave", False), ("it is stored", False)):
         error = pickle.loads(pickle.dumps(kind("b0:8123", "put orders", 500, text)))
         assert error.may_be_stored is may_be_stored
+
+
+@pytest.mark.parametrize(
+    ("step", "text", "may_be"),
+    [
+        ("COMMIT_ONE_PHASE", "transaction 'x' is committed, and readable once the broker can store its messages", True),
+        ("COMMIT_ONE_PHASE", "the outcome of transaction 'x' is known after a restart", True),
+        ("COMMIT_ONE_PHASE", "Cannot call commit now.", False),
+        ("ROLLBACK", "transaction 'x' is committed, and readable once the broker can store its messages", False),
+    ],
+)
+def test_the_messages_of_a_commit_that_is_done_may_be_stored(step: str, text: str, may_be: bool) -> None:
+    error = TransactionError("b0:8123", f"transaction {step}", 500, text)
+    assert error.may_be_stored is may_be
+    assert not error.retryable
+
+
+@pytest.mark.parametrize(
+    ("unanswered", "reason", "said"),
+    [
+        (False, "refused", ""),
+        (True, "the connection was lost", "; what was not acknowledged may be stored"),
+        (True, "no slave; it may be stored", ""),
+        (True, "an earlier attempt was not acknowledged, and may have stored them", ""),
+    ],
+)
+def test_a_failed_send_says_what_may_be_stored(unanswered: bool, reason: str, said: str) -> None:
+    error = SendFailed("t", reason, False, ("stored", None), unanswered)
+    assert str(error) == f"topic 't': 1 of 2 messages were acknowledged: {reason}{said}"
 
 
 def test_an_unknown_code_is_not_tried_again() -> None:

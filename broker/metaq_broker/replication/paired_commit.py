@@ -141,6 +141,8 @@ class PairedCommit(GroupCommit):
     def _synced(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:
         if self._fenced is not None:
             self._drop(partition, self._fenced)
+        elif error is not None and self.written is not None:
+            self._failed_here(partition, job, error)
         elif error is not None or self.send_missing is None:
             super()._synced(partition, job, error)
         elif self._ended:
@@ -150,6 +152,12 @@ class PairedCommit(GroupCommit):
         else:
             self._out[partition.log] = partition, job
             self.send_missing(partition.log, job)
+
+    def _failed_here(self, partition: _Partition, job: SyncJob, error: OSError) -> None:
+        """Record a failed sync. The other member got the messages first, and has them if it is promoted."""
+        if isinstance(failure := partition.log.complete_sync(job, error), Exception):
+            self._refuse(partition, f"{failure}; it may be stored")
+        super()._synced(partition, job, error)
 
     def _end_alone(self, partition: _Partition, job: SyncJob, reason: str) -> None:
         self._refuse(partition, reason)

@@ -5,7 +5,8 @@ topics.
 
 Blocks are sent in the order of ``write`` and stay in a queue until they are acknowledged. After a lost connection, it
 is unknown which blocks in flight are stored, so all unacknowledged blocks are sent again, oldest first: every message
-is stored, the first copies of all messages are in order, and some messages may be stored twice.
+is stored, the first copies of all messages are in order, and some messages may be stored twice. A refused block is sent
+again only while a disk is full; if the refusal says that it may be stored, it may be stored twice, too.
 
 The bundled broker executes the commands of one connection in order, so pipelining keeps the order. A broker without
 ``mput`` does not; there, blocks are split and each message waits for the previous one.
@@ -242,8 +243,18 @@ class BatchWriter:
             if unit.opaque is not None:
                 self._session.abandon(unit.opaque)
             if unit.opaque is not None or unit.is_repeated:
-                has_own = isinstance(unit.answer, Receipt | BrokerError) or isinstance(failure, BrokerError)
-                self._note(unit, unit.answer if has_own and unit.answer is not None else failure)
+                self._note(unit, _own_answer(unit, failure))
+
+
+def _own_answer(unit: _Unit, failure: MetaqError) -> Receipt | MetaqError:
+    """Return what became of a command that was sent, where the writer gives up because of ``failure``."""
+    if isinstance(unit.answer, Receipt | BrokerError):
+        return unit.answer
+    if not isinstance(failure, BrokerError):
+        return failure
+    if unit.answer is not None:
+        return unit.answer  # the connection was lost behind the refusal of another command
+    return _refused_again(failure) if unit.is_repeated else failure
 
 
 def _refused_again(refusal: BrokerError) -> RepetitionRefused:

@@ -26,6 +26,8 @@ NEEDED_TO_ADMINISTER: Final = "the permissions of an administrator"
 
 _ADMINISTRATION: Final = frozenset({UpdateAndCreateTopic.CODE, DeleteTopicInBroker.CODE, UpdateBrokerConfig.CODE})
 _TEXT_LENGTH_MAX: Final = 500
+_END_LENGTH: Final = 150
+"""Characters of the end of a long text that are kept: it says what became of the request."""
 
 R = TypeVar("R", bound=Response)
 
@@ -89,7 +91,9 @@ def _needed(code: int, text: str) -> str:
 
 
 def one_line(remark: str | None) -> str:
-    """Return a server's text without line breaks and links, shortened."""
+    """Return a server's text without line breaks and links. Of a long one, the middle is left out."""
     lines = [line.strip() for line in (remark or "").splitlines()]
     text = " ".join(line for line in lines if line and not line.startswith("See http"))
-    return text if len(text) <= _TEXT_LENGTH_MAX else text[:_TEXT_LENGTH_MAX] + "..."
+    if len(text) <= _TEXT_LENGTH_MAX:
+        return text
+    return f"{text[: _TEXT_LENGTH_MAX - _END_LENGTH]} ... {text[-_END_LENGTH:]}"

@@ -451,15 +451,15 @@ def send_header(group: str, topic: str, queue_id: int, properties: str) -> SendM
     )
 
 
-class _NotHere(MetaqError):
+class _NotHere(RequestRefused):
     """A send was refused because the broker does not take messages of the topic, perhaps no more."""
 
     retryable = True
 
     def __init__(self, refusal: RequestRefused) -> None:
+        super().__init__(refusal.address, refusal.action, refusal.code, refusal.text)
         self.refusal = refusal
-        self.away = refusal.away
-        super().__init__(refusal)
+        self.args = (refusal,)
 
     def __str__(self) -> str:
         return str(self.refusal)

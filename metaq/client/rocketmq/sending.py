@@ -262,7 +262,7 @@ class Sender:
         """
         outcome = self.deliver(topic, rows, within_s=within_s)
         if outcome.failure is not None:
-            raise _send_failed(topic, outcome.failure, outcome.sent, bool(outcome.open_rows())) from outcome.failure
+            raise _send_failed(topic, outcome.failure, outcome.sent, bool(outcome.open_rows()))
         return [one for one in outcome.sent if one is not None]
 
     def deliver(self, topic: str, rows: Sequence[Row], *, within_s: float = math.inf) -> RowOutcomes:
@@ -485,11 +485,16 @@ def _send_failed(
 ) -> SendFailed:
     reason = failure.reason if isinstance(failure, WriterFailed) else str(failure)
     error = SendFailed(topic, relation + reason, _may_pass(failure), tuple(sent), unanswered)
-    error.__cause__ = failure
+    error.__cause__ = _cause(failure)
     return error
 
 
 def _may_pass(failure: MetaqError) -> bool:
     """Whether a retry, or another broker, may succeed after this failure."""
-    cause = failure.__cause__ if isinstance(failure, WriterFailed) else failure
+    cause = _cause(failure)
     return isinstance(cause, MetaqError) and cause.retryable
+
+
+def _cause(failure: MetaqError) -> BaseException | None:
+    """Return why a writer failed; any other failure is its own cause."""
+    return failure.__cause__ if isinstance(failure, WriterFailed) else failure

@@ -11,7 +11,7 @@ import zlib
 from typing import Protocol
 
 from metaq.backends.rocketmq.batch_writer import BatchWriter
-from metaq.backends.rocketmq.errors import BatchNotStored
+from metaq.backends.rocketmq.errors import BatchNotStored, RequestRefused
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.discovery.name_server import NameServerDirectory
 from metaq.errors import CorruptFrame, TopicNotFound
@@ -65,6 +65,7 @@ class RecordDeadLetters:
         Raises:
             TopicNotFound: No broker takes messages for the topic.
             OptionError: The letter was refused.
+            MetaqError: The broker could not be asked, even after retries; the letter may be stored.
         """
         queues = wait_for_offer(self._writable, self._options.waiting_policy, self._pool.clock)
         queue = queues[zlib.crc32(str(source).encode()) % len(queues)]
@@ -75,8 +76,10 @@ class RecordDeadLetters:
         try:
             writer.send(self._topic, queue.index, found.record or b" ", _properties(source, found))
             (receipt,) = writer.flush()
-        except BatchNotStored as refusal:
-            raise OptionError("deadLetterTopic", f"{found}; that could not be stored: {refusal}") from refusal
+        except BatchNotStored as failure:
+            if not isinstance(failure.__cause__, RequestRefused):
+                raise
+            raise OptionError("deadLetterTopic", f"{found}; that could not be stored: {failure}") from failure
         finally:
             writer.close()
         _log.warning("%s. Stored in %s/%s at offset %d", found, self._topic, queue, receipt.offset)

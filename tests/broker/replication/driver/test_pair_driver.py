@@ -17,6 +17,8 @@ from metaq_broker.replication.pair.actions import PairRole
 from metaq_broker.replication.partition_stream import PartitionStream
 from pair_disks import segments, until_true
 
+from metaq.errors import says_may_be_stored
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[[Callable[[DrivenPair], Awaitable[None]]], None]:
@@ -349,6 +351,7 @@ def test_a_master_never_cuts_what_the_other_member_may_have(run: Run, monkeypatc
             patch.setattr(old.disk.files, "fdatasync", broken)
             old.put(b"two")
             await pair.until(lambda: old.disk.answers[-1] is not None)
+        assert says_may_be_stored(str(old.disk.answers[-1])), "it is, after the switch below"
         await pair.until(lambda: new.disk.bodies() == [b"one", b"two"])
         with pytest.raises(MaintenanceRefused, match="hand over"):
             await old.disk.maintenance.reopen("t", 0)

@@ -24,7 +24,7 @@ from metaq.formats.frames import walk
 from metaq.model import LocalTransactionId, Message
 from metaq.net.retry import RetryPolicy
 from metaq.net.transport import Timeouts
-from metaq.protocols.text.commands import Command, Put, PutBatch, Reply, Result
+from metaq.protocols.text.commands import Command, Put, PutBatch, Reply, Result, Version
 from metaq.testing.memory import MemoryBroker
 
 JAVA: frozenset[str] = frozenset()
@@ -314,6 +314,25 @@ def test_a_refused_repetition_of_what_may_be_stored_says_so(*, stored: bool) -> 
     with pytest.raises(BrokerError, match="do not accept topic t") as refused:
         writer.flush()
     assert refused.value.may_be_stored is stored
+
+
+def test_another_refusal_after_a_lost_connection_says_that_earlier_blocks_may_be_stored() -> None:
+    broker = MemoryBroker({"t": 1}, extensions=MPUT)
+    writer = BatchWriter(memory_session(broker), "t", policy=RetryPolicy(2))
+    writer.write(0, *block("a"))
+    broker.kill()
+    broker.start()
+    answer = broker.answer
+
+    def refused_version(command: Command) -> Reply | None:
+        return Result(503, "no thread", command.opaque) if isinstance(command, Version) else answer(command)
+
+    broker.answer = refused_version  # type: ignore[method-assign]
+    with pytest.raises(BrokerError, match="refused version with 503"):
+        writer.flush()
+    (outcome,) = writer.outcomes
+    assert isinstance(outcome, RepetitionRefused)
+    assert stored(broker) == ["a"]
 
 
 def test_an_answer_that_is_no_receipt_is_malformed() -> None:

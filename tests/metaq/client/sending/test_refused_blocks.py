@@ -226,11 +226,13 @@ def test_nothing_is_stored_behind_a_block_that_waits_to_be_sent_again(error: typ
     broker.refusals, broker.refuses_version = 16, error is BrokerError
     first, *others = [block_of(CLOSED), *(block_of(OPEN, b"%d" % index) for index in range(number))]
     failure = settled(broker.session(has_successor=error is not MetaqError), [first, *others])
-    assert type(failure) is error
+    assert isinstance(failure, error)
     for block in [first, *others]:
         assert isinstance(block.failure, SendFailed)
-        assert block.failure.__cause__ is failure
+        assert isinstance(block.failure.__cause__, error)
         assert not acknowledged(block)
+    assert isinstance(first.failure, SendFailed)
+    assert first.failure.unanswered, "it was under way when the connection was lost"
     assert broker.partition("t", OPEN.index).content() == b""
 
 

@@ -20,6 +20,7 @@ from metaq.protocols.remoting.acl import Credentials
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.pulls import PullMessage
+from metaq.protocols.remoting.headers.sends import SendMessage
 from metaq_spark.backends.rocketmq.cluster import Cluster
 from metaq_spark.backends.rocketmq.lag_lookup import LagLookup
 from metaq_spark.backends.rocketmq.options import parse_server_options
@@ -107,6 +108,22 @@ def test_a_damaged_record_is_passed_over_or_set_aside(
     )  # fmt: skip
     assert reason in properties["reason"]
     assert letter["value"]
+
+
+def test_a_letter_without_an_acknowledgement_is_not_called_refused(harness: RocketMQHarness) -> None:
+    harness.put("a0", b"one", b"bad", b"three")
+    tampered(harness, DAMAGE["checksum"])
+    options = {"onCorrupt": "deadletter", "deadLetterTopic": "out", "retries": "0"}
+    brokers = [harness.cluster.broker(name) for name in ("broker-a", "broker-b")]
+    for broker in brokers:
+        broker.disconnect(SendMessage.CODE, times=1000)
+    with pytest.raises(ReadFailed, match=r"1 messages for out/.* were not sent: .*the server closed the connection"):
+        harness.batch(**options)
+    for broker in brokers:
+        broker.obey()
+        broker.refuse(SendMessage.CODE, ResponseCode.MESSAGE_ILLEGAL, "too long", times=1000)
+    with pytest.raises(OptionError, match=r"deadLetterTopic.*that could not be stored: .*too long"):
+        harness.batch(**options)
 
 
 @pytest.mark.parametrize("options", [{"tags": "t"}, {"compactedTopics": "true"}])
