@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import repeat
 from typing import Final, NamedTuple
 
 from metaq.errors import CorruptFrame
@@ -40,6 +38,7 @@ from metaq_broker.log.engine.outcomes import (
 )
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import Boundary, ReadAtEnd, ReadMoved, Slice
+from metaq_broker.log.sync.sync_queue import call
 from metaq_broker.loop_step import LoopStep
 from metaq_broker.rocketmq.messages.compiled_records import RECORDS
 from metaq_broker.rocketmq.messages.partition_numbers import STRETCH_BYTES, PartitionNumbers
@@ -170,7 +169,7 @@ class MessageStore:
         self.store_host = store_host
         self._records: dict[tuple[str, int], QueueRecords] = {}
         self.listeners: list[OnFrames] = []
-        self._unreported: dict[tuple[str, int], deque[int]] = {}
+        self._unreported: dict[tuple[str, int], list[int]] = {}
 
     @cached_property
     def step(self) -> LoopStep:
@@ -246,7 +245,7 @@ class MessageStore:
             unit.refuse(outcome)
         else:
             unit.appended = outcome
-            self._unreported.setdefault((topic, queue), deque()).append(outcome.first_ordinal)
+            self._unreported.setdefault((topic, queue), []).append(outcome.first_ordinal)
 
     def reported(self, topic: str, queue: int, ordinal: int) -> None:
         """Record that a unit was refused, or that the listeners were notified of it."""
@@ -523,7 +522,8 @@ class _Unit:
 
     def refuse(self, refusal: Refusal) -> None:
         """Answer all sends that they are not stored."""
-        self._tell(repeat(refusal))
+        for _, done in self._sends:
+            call(done, refusal)
 
     def durable(self, refusal: Refusal | None) -> None:
         store = self._store
@@ -539,32 +539,21 @@ class _Unit:
 
         The messages are stored in either case, so that nobody may store them again.
         """
-        offsets = None
+        _, ids, first_offset, _, ordinal, _ = self.appended
+        host, store_time = self._store.store_host.hex().upper(), ids.first_ms
+        unnumbered = offsets = None
         if isinstance(base, Exception):
-            reason = f"the message is stored; its queue has no number for message ids yet: {base}"
-            self._tell(self._batches(self._physical_offsets(None), reason))
+            unnumbered = f"the message is stored; its queue has no number for message ids yet: {base}"
+            places = [0] * self.frames.count
         else:
-            offsets = self._physical_offsets(base)
-            self._tell(self._batches(offsets))
-        self._store.step.at_end(partial(self._report, offsets))  # listeners are called when the answers have left
-
-    def _physical_offsets(self, base: int | None) -> list[int]:
-        """Return the physical offsets of all messages, 0 without ``base``."""
-        if base is None:
-            return [0] * self.frames.count
-        first = base + self.appended.first_offset
-        return [first + start for start in (0, *self.frames.ends[:-1])]
-
-    def _batches(self, offsets: Sequence[int], unnumbered: str | None = None) -> list[StoredBatch]:
-        """Return where the messages of each send are."""
-        host = self._store.store_host.hex().upper()
-        _, ids, _, _, ordinal, _ = self.appended
-        batches, at = [], 0
-        for frames, _ in self._sends:
+            first = base + first_offset
+            places = offsets = [first + start for start in (0, *self.frames.ends[:-1])]
+        at = 0
+        for frames, done in self._sends:
             end = at + frames.count
-            batches.append(StoredBatch(self._queue, ordinal + at, offsets[at:end], ids.first_ms, host, unnumbered))
+            call(done, StoredBatch(self._queue, ordinal + at, places[at:end], store_time, host, unnumbered))
             at = end
-        return batches
+        self._store.step.at_end(partial(self._report, offsets))  # listeners are called when the answers have left
 
     def _report(self, offsets: Sequence[int] | None) -> None:
         ordinal, store_time = self.appended.first_ordinal, self.appended.ids.first_ms
@@ -573,14 +562,6 @@ class _Unit:
                 listener(self._topic, self._queue, ordinal, self.frames, offsets, store_time)
         finally:
             self._store.reported(self._topic, self._queue, ordinal)
-
-    def _tell(self, outcomes: Iterable[StoredBatch | Refusal]) -> None:
-        for (_, done), outcome in zip(self._sends, outcomes, strict=False):
-            try:
-                done(outcome)
-            except Exception as failure:  # the other sends of the unit still get their answers
-                context = {"message": "the answer to a send failed", "exception": failure}
-                asyncio.get_running_loop().call_exception_handler(context)
 
 
 def after_damage(log: PartitionLog, offset: int, error: CorruptFrame) -> int:

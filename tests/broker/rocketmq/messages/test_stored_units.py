@@ -68,6 +68,6 @@ def test_an_answer_that_fails_leaves_the_others_answered(tmp_path: Path) -> None
         stored = await last
         assert isinstance(stored, StoredBatch)
         assert stored.queue_offset == 1
-        assert reported == ["the answer to a send failed"]
+        assert reported == ["a durability callback failed"]
 
     play(tmp_path, scenario)
