@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Final, NamedTuple
@@ -42,7 +42,6 @@ from metaq_broker.log.sync.sync_queue import call
 from metaq_broker.loop_step import LoopStep
 from metaq_broker.rocketmq.messages.compiled_records import RECORDS
 from metaq_broker.rocketmq.messages.partition_numbers import STRETCH_BYTES, PartitionNumbers
-from metaq_broker.rocketmq.pulls.filters import LOOKED_AT_MAX, Condition
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -256,22 +255,11 @@ class MessageStore:
 
     # ---- reading
 
-    def read(
-        self,
-        topic: str,
-        queue: int,
-        queue_offset: int,
-        messages_max: int,
-        bytes_max: int,
-        tags: Container[bytes] | None = None,
-        condition: Condition | None = None,
-        looked_at_max: int = LOOKED_AT_MAX,
-    ) -> ReadRecords | Refusal:
-        """Return messages from ``queue_offset`` on; ``tags``: only with one of these tags, ``None`` = all.
+    def read(self, topic: str, queue: int, queue_offset: int, wanted: Wanted) -> ReadRecords | Refusal:
+        """Return messages from ``queue_offset`` on.
 
-        ``condition``: only messages whose properties satisfy it. At most ``looked_at_max`` messages are scanned.
-        Returns at least one message, if one was found, else within the given number and bytes. If ``queue_offset`` is
-        outside the queue's range: no message, and the same next offset. Damaged messages are skipped.
+        If ``queue_offset`` is outside the queue's range: no message, and the same next offset. Damaged messages are
+        skipped.
         """
         log = self._log(topic, queue)
         if isinstance(log, Refusal):
@@ -280,7 +268,7 @@ class MessageStore:
         if not first <= queue_offset < end:
             return ReadRecords(b"", queue_offset, first, end)
         try:
-            return self._read(log, queue_offset, Wanted(messages_max, bytes_max, looked_at_max, tags, condition))
+            return self._read(log, queue_offset, wanted)
         except (OSError, CorruptFrame) as error:
             return StorageFailed(str(error))
 

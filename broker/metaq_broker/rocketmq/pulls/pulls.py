@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from metaq.formats.rocketmq.records import encode_record
+from metaq.formats.stored_records import Wanted
 from metaq.protocols.remoting.codes import VERSION_5, ResponseCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand
 from metaq.protocols.remoting.headers.pulls import (
@@ -188,9 +189,9 @@ class Pulls:
         if asked.max_msg_bytes is not None:
             bytes_max = min(max(1, asked.max_msg_bytes), bytes_max)
         messages_max = min(max(1, asked.max_msg_nums), messages_max)
-        wanted = picked.tags, picked.condition, picked.looked_at_max
+        wanted = Wanted(messages_max, bytes_max, picked.looked_at_max, picked.tags, picked.condition)
         began = self._loop.time()
-        found = self._store.read(asked.topic, asked.queue_id, offset, messages_max, bytes_max, *wanted)
+        found = self._store.read(asked.topic, asked.queue_id, offset, wanted)
         self.figures.longest_s = max(self.figures.longest_s, self._loop.time() - began)
         return found
 
