@@ -291,7 +291,7 @@ class MessageStore:
                 break
             run, before = found.read(), collected.looked_at
             try:
-                known_ms, where = time_before(log, offset), log.directory.name
+                known_ms, where = time_before(log, offset), log.name
                 passed = RECORDS.of_run(records, run, offset, ordinal, base, known_ms, collected, where)
             except CorruptFrame as error:
                 if collected.looked_at:
@@ -337,7 +337,7 @@ class MessageStore:
             at = boundary_at(log, found.offset)
             found = log.read(at.offset, bytes_max)
         if not isinstance(found, Slice) or at.ordinal < nothing.next_offset:
-            return StorageFailed(f"{log.directory.name}: message {nothing.next_offset} is not where the index says")
+            return StorageFailed(f"{log.name}: message {nothing.next_offset} is not where the index says")
         base = self.numbers.base(log, at.offset)
         if base is None:
             return NumberPending(log.topic, log.index, at.offset)
@@ -563,7 +563,7 @@ def after_damage(log: PartitionLog, offset: int, error: CorruptFrame) -> int:
     end = offset + frame_bytes(front.read()) if isinstance(front, Slice) else -1
     if not offset < end <= log.readable_end or (end < log.readable_end and next(log.scan(end), None) is None):
         raise error
-    fields = {"partition": log.directory.name, "offset": offset, "reason": error.reason}
+    fields = {"partition": log.name, "offset": offset, "reason": error.reason}
     _LOG.error("a damaged message was left out; check the partition with fsck", extra={"fields": fields})
     return end
 
@@ -576,5 +576,5 @@ def frame_bytes_of(log: PartitionLog, offset: int, run: bytes) -> int:
     """
     size = frame_bytes(run) if len(run) >= HEADER_BYTES else HEADER_BYTES
     if not len(run) < size <= log.readable_end - offset:
-        raise CorruptFrame(log.directory.name, offset, f"it announces {size} bytes, more than there are")
+        raise CorruptFrame(log.name, offset, f"it announces {size} bytes, more than there are")
     return size
