@@ -231,7 +231,7 @@ class PartitionLog:
         if may_roll and self.layout.active.size + len(blocks[0].data) >= self._settings.segment_bytes_max:
             return self.append(blocks[0].split())
         first = self.end_offset
-        self._write(list(map(attrgetter("data"), blocks)))
+        self._write([block.data for block in blocks])
         for block in blocks:
             self._builder.add_block(block, self._clock.now_ms)
         if self.layout.active.size >= self._settings.segment_bytes_max:
