@@ -15,7 +15,6 @@ Source: docs/rocketmq-broker.md; recordings of RocketMQ 4.9.7 in tests/golden/ro
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -214,9 +213,11 @@ class Pulls:
 
     def hold(self, pull: _Pull) -> None:
         """Hold a pull until there is a message, or its time is over."""
-        asked, call = pull.asked, pull.call
+        asked, call, request = pull.asked, pull.call, pull.call.request
         deadline = self._loop.time() + min(asked.suspend_timeout_millis, SUSPEND_MS_MAX) / 1000
-        call.request = dataclasses.replace(call.request, ext={}, body=b"")  # they are read, and may be large
+        call.request = RemotingCommand(  # without its fields and its body: they are read, and may be large
+            request.code, {}, b"", request.opaque, request.flag, None, request.language, request.version, request.codec
+        )
         self._held.hold(
             WaitingPull(call, asked.topic, asked.queue_id, deadline, pull.resume, pull.expire, pull.picked.weight)
         )
