@@ -186,16 +186,16 @@ class FrameBlock:
         Raises:
             BlockRefused: A body is too long.
         """
-        data, start = _writable(self.data), 0
+        data, ends, start = _writable(self.data), self.ends, 0
         pack, frame_bytes_max = _ID.pack_into, HEADER_BYTES + body_bytes_max
-        for number, (end, message_id) in enumerate(zip(self.ends, consecutive(message_ids), strict=True)):
+        for number, (end, message_id) in enumerate(zip(ends, consecutive(message_ids), strict=True)):
             if end - start > frame_bytes_max:
                 raise BlockRefused(
                     _length_fault(number, start, end - start - HEADER_BYTES, body_bytes_max, len(self.data))
                 )
             pack(data, start + ID_AT, message_id)
             start = end
-        return FrameBlock(data, self.count, self.ends)
+        return FrameBlock(data, self.count, ends)
 
     def message_id(self, number: int) -> int:
         """Return the message id of the frame with ``number`` others before it."""

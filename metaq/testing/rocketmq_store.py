@@ -122,7 +122,8 @@ class Store:
     ) -> tuple[int, list[str]]:
         """Store bodies with properties and flags; return the first one's offset, and the ids of all."""
         queue = self._queues.setdefault((topic, queue_id), QueueLog())
-        start, ids = queue.end, list[str]()
+        start = queue.end
+        ids: list[str] = []
         host, born_host = host_bytes(self._ip, port), host_bytes(*born)
         stored_ms = self.clock_ms() if store_ms is None else store_ms
         for body, properties, flag in messages:

@@ -52,6 +52,7 @@ from metaq.formats.message_id import IdWorker
 from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.formats.rocketmq.properties import write_properties
 from metaq.formats.rocketmq.records import Record, read_records
+from metaq.formats.stored_records import Wanted
 from metaq.formats.topic_names import GROUP_PREFIXES
 from metaq.protocols.remoting.bodies.json_body import JsonBody
 from metaq.protocols.remoting.command import RemotingCommand
@@ -371,7 +372,7 @@ class WaitingBroker:
         return response
 
     def records(self, topic: str = "t", queue: int = 0) -> list[Record]:
-        batch = self.store.read(topic, queue, self.store.min_offset(topic, queue), 10_000, 1 << 30)
+        batch = self.store.read(topic, queue, self.store.min_offset(topic, queue), Wanted(10_000, 1 << 30, 10_000))
         return [] if isinstance(batch, Refusal) else list(read_records(batch.records))
 
     def bodies(self, topic: str = "t", queue: int = 0) -> list[bytes]:

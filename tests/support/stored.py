@@ -186,7 +186,7 @@ class SyncBench:
         """Append a message to each, and wait for it to be durable: not before the caller goes on."""
         for log in logs:
             log.append(frames(1, log.end_ordinal))
-            end, name = log.end_offset, log.directory.name
+            end, name = log.end_offset, log.name
 
             def done(error: Exception | None, log: PartitionLog = log, end: int = end, name: str = name) -> None:
                 assert (error is None) == (log.readable_end >= end)

@@ -130,7 +130,7 @@ def append_run(local: LocalPartitions, log: PartitionLog, segment_start: int, ru
     """
     offset = log.end_offset
     try:
-        block = FrameBlock.checked(run, offset, log.directory.name)
+        block = FrameBlock.checked(run, offset, log.name)
     except CorruptFrame as error:
         raise CopyRefused(f"the original sent damaged bytes: {error}") from error
     append_block(local, log, segment_start, block)

@@ -362,7 +362,7 @@ class LocalStreams:
             other.lead(leader)
 
     def _written(self, log: PartitionLog) -> None:
-        if log.directory.name in self._reported:  # else its incarnation is not durable yet
+        if log.name in self._reported:  # else its incarnation is not durable yet
             if not self._unreported:
                 asyncio.get_running_loop().call_soon(self._report_written)
             self._unreported[log] = None
@@ -371,8 +371,8 @@ class LocalStreams:
         """Report the appends of one iteration of the loop together."""
         unreported, self._unreported = self._unreported, {}
         for log in unreported:
-            if self._leader is not None and log.directory.name in self._reported:
-                self._leader.written(log.directory.name, log.end_offset)
+            if self._leader is not None and log.name in self._reported:
+                self._leader.written(log.name, log.end_offset)
 
     def _synced(self, log: PartitionLog, job: SyncJob) -> None:
         assert self._leader is not None

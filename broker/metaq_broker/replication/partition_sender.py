@@ -109,7 +109,7 @@ class PartitionSender:
         position, wanted = self.end - start, COPY_BYTES
         while True:  # until the frame is complete
             run = handle.pread(min(wanted, limit - self.end), position)
-            block = FrameBlock.checked(run, self.end, self._log.directory.name)
+            block = FrameBlock.checked(run, self.end, self._log.name)
             if block.count:
                 return start, bytes(block.data) if wanted == COPY_BYTES else block.split()[0]
             if len(run) < wanted:

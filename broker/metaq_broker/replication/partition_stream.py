@@ -28,7 +28,7 @@ class PartitionStream:
         self, local: LocalPartitions, commit: PairedCommit, log: PartitionLog, remove_before: RemoveBefore
     ) -> None:
         self._local, self._commit, self.log, self._remove_before = local, commit, log, remove_before
-        self.name = log.directory.name
+        self.name = log.name
 
     def __repr__(self) -> str:
         return f"<PartitionStream {self.name} {self.confirmed_end}..{self.durable_end}..{self.end}>"

@@ -226,7 +226,7 @@ class SyncMaster:
         try:
             yield
         except (CopyRefused, OSError) as refused:
-            raise OutOfSync(f"partition {log.directory.name}: {refused}") from refused
+            raise OutOfSync(f"partition {log.name}: {refused}") from refused
 
     async def _stay_in_sync(self) -> None:
         assert self._peer is not None  # it was just connected

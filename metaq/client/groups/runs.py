@@ -132,7 +132,8 @@ class FetchedRuns:
         return True
 
     def _decode_frames(self, epoch: ReadEpoch) -> Chunk[Delivery]:
-        frames, messages = self._frames, list[Delivery]()
+        frames = self._frames
+        messages: list[Delivery] = []
         while frames and len(messages) < CHUNK_MESSAGES:
             try:
                 messages.append(delivery_of(frames[0], epoch))

@@ -305,7 +305,8 @@ class ConsumerState(Generic[D, Q, O]):
             for _ in range(len(order)):
                 partition = order.front
                 assert partition is not None
-                waits, found = partition.next_request_s() is None, list[D]()
+                waits = partition.next_request_s() is None
+                found: list[D] = []
                 if not partition.busy and now_s < self.until_s(partition.where):
                     with suppress(MetaqError):
                         found = partition.take_many(min(count_max, order.left), self._seen_before, self._call)

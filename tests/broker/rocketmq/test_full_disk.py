@@ -12,6 +12,7 @@ from remoting_brokers import until
 from test_hostile_requests import FrontEnd, base
 
 from metaq.formats.rocketmq.records import read_records
+from metaq.formats.stored_records import Wanted
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.offsets import UpdateConsumerOffset
 from metaq.protocols.remoting.headers.pulls import QueryMessage
@@ -48,7 +49,7 @@ async def commit_offset(front_end: FrontEnd, offset: int) -> RemotingCommand:
 
 
 def bodies(front_end: FrontEnd) -> list[str]:
-    batch = front_end.server.store.read("t", 0, 0, 1000, 1 << 20)
+    batch = front_end.server.store.read("t", 0, 0, Wanted(1000, 1 << 20, 1000))
     return [each.body.decode() for each in read_records(batch.records)]  # type: ignore[union-attr]
 
 

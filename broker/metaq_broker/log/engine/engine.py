@@ -157,7 +157,8 @@ class Engine:
         log = self.stores.get(topic, unit.partition) or self._create_log(topic, unit.partition, promised=is_committed)
         if isinstance(log, Refusal):
             return log
-        ordinal, first, rejected = log.end_ordinal, log.end_offset, dict[int, Refusal]()
+        ordinal, first = log.end_ordinal, log.end_offset
+        rejected: dict[int, Refusal] = {}
         try:
             log.append_blocks((block, *unit.behind), may_roll=unit.terms is Terms.PUTS)
         except LogFailed as failure:

@@ -283,7 +283,7 @@ class PartitionMaintenance:
         loaded = await asyncio.to_thread(log.load_again)
         if loaded.report.lost is not None:
             store = self._stores.store_of(log.topic)
-            await asyncio.to_thread(store.note_lost_end, log.directory.name, loaded.report.lost)
+            await asyncio.to_thread(store.note_lost_end, log.name, loaded.report.lost)
         return loaded
 
     async def _begin_anew(self, topic: str, index: int, log: PartitionLog) -> RecoveryReport:
@@ -350,7 +350,7 @@ class PartitionMaintenance:
                 await self._commit.settle(log)
         except TimeoutError as late:
             where = "on the disk, or the slave does not have them"
-            raise MaintenanceRefused(f"messages of partition {log.directory.name} are not {where}; try again") from late
+            raise MaintenanceRefused(f"messages of partition {log.name} are not {where}; try again") from late
 
     async def _retire(self, log: PartitionLog) -> None:
         """Finish pending acknowledgements of a log that is out of service, then close its files."""

@@ -101,4 +101,4 @@ def _scan_one(log: PartitionLog, offset: int, size: int, types: Collection[bytes
 
 
 def _corrupt(log: PartitionLog, offset: int, reason: str) -> CorruptFrame:
-    return CorruptFrame(log.directory.name, offset, reason)
+    return CorruptFrame(log.name, offset, reason)

@@ -228,10 +228,10 @@ class LogStore:
 
     def _take(self, key: PartitionKey, log: PartitionLog) -> None:
         self._logs[key], self._in_order = log, None
-        self._out_of_service.pop(log.directory.name, None)
-        self._ends.remember(log.directory.name)
+        self._out_of_service.pop(log.name, None)
+        self._ends.remember(log.name)
         for sentence in log.recovery.warnings():
-            _LOGGER.warning("recovery", extra={"fields": {"partition": log.directory.name, "what": sentence}})
+            _LOGGER.warning("recovery", extra={"fields": {"partition": log.name, "what": sentence}})
 
     def _directory(self, topic: str, index: int) -> Path:
         return self.data_path / folder_name(topic, index)
@@ -273,7 +273,7 @@ class LogStore:
         found = {folder: noted for folder, (noted, _) in list(self._out_of_service.items()) if noted is not None}
         for log in self._logs.values():
             if log.incarnation is not None:
-                found[log.directory.name] = NotedEnd(log.readable_end, log.durable_ordinal, log.incarnation)
+                found[log.name] = NotedEnd(log.readable_end, log.durable_ordinal, log.incarnation)
         return found
 
     def note_ends(self, ends: Mapping[str, NotedEnd]) -> None:
@@ -319,7 +319,7 @@ class LogStore:
         if log is not None and log.incarnation is not None:
             noted = NotedEnd(log.readable_end, log.durable_ordinal, log.incarnation)
             known = KnownEnd(log.readable_end, log.durable_ordinal, exact=True)
-            self._out_of_service[log.directory.name] = noted, [known]
+            self._out_of_service[log.name] = noted, [known]
         return log
 
     def remove_entry(self, topic: str, index: int) -> None:
@@ -419,7 +419,7 @@ class LogStore:
 
     def _leave_mark(self, complete: Iterable[PartitionLog]) -> None:
         try:
-            ends = {log.directory.name: self._end_of(log.directory) for log in complete}
+            ends = {log.name: self._end_of(log.directory) for log in complete}
             write_clean_mark(self._files, self.data_path, {name: end for name, end in ends.items() if end is not None})
         except OSError as error:  # only the next start takes longer: it examines every last segment
             _LOGGER.warning("no clean-shutdown mark", extra={"fields": {"path": self.data_path, "reason": error}})

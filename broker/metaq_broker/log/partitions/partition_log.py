@@ -64,8 +64,12 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class PartitionLog:
-    """Open it with ``open``. Not thread-safe; only ``SyncJob.run`` is for other threads."""
+    """Open it with ``open``. Not thread-safe; only ``SyncJob.run`` is for other threads.
 
+    ``name``: TOPIC-INDEX, as its ``directory`` is named.
+    """
+
+    name: str
     topic: str
     index: int
     directory: Path
@@ -85,7 +89,8 @@ class PartitionLog:
         loaded: Loaded,
         incarnation: Incarnation,
     ) -> None:
-        self.topic, self.index = parse_folder_name(directory.name)
+        self.name = directory.name
+        self.topic, self.index = parse_folder_name(self.name)
         self.directory = directory
         self._files, self._clock = files, clock
         self._settings = settings
@@ -134,7 +139,7 @@ class PartitionLog:
 
     def __repr__(self) -> str:
         state = f"{self.end_offset})" + (f" FAILED: {self.failure}" if self.failure else "")
-        return f"<PartitionLog {self.directory.name} [{self.start_offset}, {self.readable_end}..{state}>"
+        return f"<PartitionLog {self.name} [{self.start_offset}, {self.readable_end}..{state}>"
 
     @property
     def start_offset(self) -> int:
@@ -226,7 +231,7 @@ class PartitionLog:
         if may_roll and self.layout.active.size + len(blocks[0].data) >= self._settings.segment_bytes_max:
             return self.append(blocks[0].split())
         first = self.end_offset
-        self._write(list(map(attrgetter("data"), blocks)))
+        self._write([block.data for block in blocks])
         for block in blocks:
             self._builder.add_block(block, self._clock.now_ms)
         if self.layout.active.size >= self._settings.segment_bytes_max:
@@ -251,11 +256,11 @@ class PartitionLog:
         try:
             write_quarantine(self._files, self.directory, self.layout.damage)
         except OSError as error:
-            raise LogFailed(self.directory.name, self._fail("quarantining damage of the leader", error)) from error
+            raise LogFailed(self.name, self._fail("quarantining damage of the leader", error)) from error
 
     def _write(self, parts: Sequence[Buffer]) -> None:
         if self.failure is not None:
-            raise LogFailed(self.directory.name, self.failure)
+            raise LogFailed(self.name, self.failure)
         size = sum(map(len, parts))
         active = self.layout.active
         assert active.handle is not None  # the active segment is always open
@@ -273,12 +278,12 @@ class PartitionLog:
             undone = True
         action = f"writing {byte_count} bytes at offset {active.end}"
         if undone and is_disk_full(error):
-            return LogFull(self.directory.name, f"{action} failed: {error.strerror}")
-        return LogFailed(self.directory.name, self._fail(action, error))
+            return LogFull(self.name, f"{action} failed: {error.strerror}")
+        return LogFailed(self.name, self._fail(action, error))
 
     def _fail(self, action: str, error: OSError) -> str:
         self.failure = f"{action} failed: {error.strerror or error}"
-        fields = {"partition": self.directory.name, "reason": self.failure}
+        fields = {"partition": self.name, "reason": self.failure}
         _LOGGER.error("partition is read-only", extra={"fields": fields})
         return self.failure
 
@@ -302,7 +307,7 @@ class PartitionLog:
         segment = Segment(start, 0, path, index, builder.ordinal, builder.time_ms, named=False, handle=handle)
         self.layout.add(segment)
         self._unsynced.add(segment)
-        _LOGGER.info("segment begun", extra={"fields": {"partition": self.directory.name, "start": start}})
+        _LOGGER.info("segment begun", extra={"fields": {"partition": self.name, "start": start}})
 
     # ---- making it durable
 
@@ -319,7 +324,7 @@ class PartitionLog:
     def durable_to(self) -> int | LogFailed:
         """Return the readable end, or the failure of a sync, after which the end moves no more."""
         if self._unsynced.failed:
-            return LogFailed(self.directory.name, self.failure or "its sync failed")
+            return LogFailed(self.name, self.failure or "its sync failed")
         return self.readable_end
 
     def complete_sync(self, job: SyncJob, error: OSError | None) -> int | LogFailed:
@@ -352,7 +357,7 @@ class PartitionLog:
             else:
                 self.complete_sync(job, None)
         if self.sync_failed and self.failure is not None:
-            raise LogFailed(self.directory.name, self.failure)
+            raise LogFailed(self.name, self.failure)
 
     def reopen(self, verify: Verify = "tail") -> RecoveryReport:
         """Recover on newly opened files, as a restart would; afterwards the log is writable again (blocking).
@@ -448,7 +453,7 @@ class PartitionLog:
         Raises:
             CorruptFrame: Newly found damage, or ``offset`` is not a frame boundary.
         """
-        return reads.scan(self.read, offset, self.directory.name)
+        return reads.scan(self.read, offset, self.name)
 
     # ---- positions
 
@@ -517,7 +522,7 @@ class PartitionLog:
             ValueError: Fewer than ``count`` segments are ``removable``.
         """
         if count > self.removable:
-            raise ValueError(f"{self.directory.name}: cannot forget {count} segments, {self.removable} can be removed")
+            raise ValueError(f"{self.name}: cannot forget {count} segments, {self.removable} can be removed")
         infos = [segment_info(self._files, segment, active=False) for segment in self.layout.segments[:count]]
         for segment in self.layout.forget(count):
             self._older_messages -= segment.messages

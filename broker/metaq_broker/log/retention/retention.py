@@ -129,7 +129,7 @@ class SegmentRetirement:
         except (OSError, RetentionFailed) as error:
             failure = str(error)
         except Exception as error:  # a bug must not end retention for good
-            _LOG.exception("retention failed", extra={"fields": {"partition": log.directory.name}})
+            _LOG.exception("retention failed", extra={"fields": {"partition": log.name}})
             failure = repr(error)
         if not progress.segments and failure is None:
             return None
@@ -148,7 +148,7 @@ class SegmentRetirement:
         except _OutOfService:
             pass
         except (OSError, RetentionFailed) as error:
-            fields = {"partition": log.directory.name, "reason": error}
+            fields = {"partition": log.name, "reason": error}
             _LOG.error("old segments not removed", extra={"fields": fields})
 
     def stop(self) -> None:
@@ -219,7 +219,7 @@ class SegmentRetirement:
     def _check_unchanged(self, log: PartitionLog, segments: Sequence[SegmentInfo]) -> None:
         self._check_in_service(log)
         if len(segments) > log.removable or _bounds(log.segments()[: len(segments)]) != _bounds(segments):
-            raise RetentionFailed(f"segments of {log.directory.name} changed meanwhile; the next run looks again")
+            raise RetentionFailed(f"segments of {log.name} changed meanwhile; the next run looks again")
 
     def _check_in_service(self, log: PartitionLog) -> None:
         if self._stopping or not self._in_service(log):
@@ -235,7 +235,7 @@ class SegmentRetirement:
         needed_from = min(needed)
         kept = [segment for segment in expired if segment.start + segment.size > needed_from]
         if kept:
-            fields = {"partition": log.directory.name, "segments": len(kept), "from": needed_from}
+            fields = {"partition": log.name, "segments": len(kept), "from": needed_from}
             _LOG.warning("old segments are kept, they are needed still", extra={"fields": fields})
         return list(expired[: len(expired) - len(kept)])
 
@@ -251,7 +251,7 @@ def _bounds(segments: Sequence[SegmentInfo]) -> list[tuple[int, int]]:
 
 def _report(log: PartitionLog, retired: Retired) -> None:
     fields = {
-        "partition": log.directory.name,
+        "partition": log.name,
         "how": retired.removal.value,
         "segments": retired.segments,
         "bytes": retired.byte_count,

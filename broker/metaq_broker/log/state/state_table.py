@@ -377,7 +377,7 @@ class StateTable:
     def _bytes_with(self, key: str, value: bytes, bytes_before: int, *, is_of_clients: bool) -> int:
         """Return the size of all entries with this one. Raises ``StateFull``."""
         old = self._values.get(key)
-        grown = _entry_bytes(key, value) - (0 if old is None else _entry_bytes(key, old))
+        grown = _entry_bytes(key, value) if old is None else len(value) - len(old)
         bytes_max = self.clients_bytes_max if is_of_clients else self.bytes_max
         if grown > 0 and bytes_before + grown > bytes_max:
             raise StateFull(key, bytes_max)

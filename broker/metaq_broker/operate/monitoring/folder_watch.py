@@ -152,7 +152,7 @@ class FolderWatch:
     # ---- what follows
 
     def _note(self, log: PartitionLog, missing: bool) -> None:
-        fields: dict[str, object] = {"partition": log.directory.name, "path": log.active.current_path}
+        fields: dict[str, object] = {"partition": log.name, "path": log.active.current_path}
         if missing and log.failure is None:
             self._gone[log] = log.failure = _file_reason(log.active.current_path)
             _LOG.error("a partition's files are gone, it is read-only", extra={"fields": fields})

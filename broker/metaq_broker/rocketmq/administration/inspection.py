@@ -14,6 +14,7 @@ from typing import Final
 from metaq.errors import MetaqError
 from metaq.formats.rocketmq.records import read_records
 from metaq.formats.rocketmq.tags import tag_hash
+from metaq.formats.stored_records import Wanted
 from metaq.model import Address
 from metaq.protocols.remoting.bodies.administration import (
     ConsumeStatsList,
@@ -197,7 +198,8 @@ class InspectionRequests:
     def _entries(self, topic: str, queue: int, offset: int, count: int) -> Iterator[QueueEntry]:
         left_bytes = ENTRIES_BYTES_MAX
         while count > 0 and left_bytes > 0:
-            found = self._store.read(topic, queue, offset, min(count, 64), READ_BYTES)
+            messages_max = min(count, 64)
+            found = self._store.read(topic, queue, offset, Wanted(messages_max, READ_BYTES, messages_max))
             if not isinstance(found, ReadRecords) or not found.records:
                 return
             for record in read_records(found.records):

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from metaq.formats.rocketmq.properties import BYTES_MAX, NAME_END, PAIR_END, parse_properties
 from metaq.formats.rocketmq.records import Record, read_records
+from metaq.formats.stored_records import Wanted
 from metaq.protocols.remoting.headers.sends import SendMessage
 from metaq_broker.log.engine.outcomes import PartitionEmpty, PartitionUnknown, Refusal, TooLarge, TopicUnknown
 from metaq_broker.rocketmq.messages.message_store import (
@@ -108,10 +109,11 @@ def read_waiting(
 
     ``wake`` is called when messages that have no physical offsets yet get them.
     """
-    found: ReadRecords | Refusal = store.read(*queue, first, count, READ_BYTES)
+    wanted = Wanted(count, READ_BYTES, count)
+    found: ReadRecords | Refusal = store.read(*queue, first, wanted)
     if isinstance(found, ReadRecords) and first < found.min_offset:
         first = found.min_offset
-        found = store.read(*queue, first, count, READ_BYTES)
+        found = store.read(*queue, first, wanted)
     if isinstance(found, PartitionEmpty):
         return [], first
     if isinstance(found, NumberPending):

@@ -22,6 +22,7 @@ from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import attribute_span
 from metaq.formats.rocketmq.properties import KEYS, UNIQ_KEY
 from metaq.formats.rocketmq.records import Record, encode_record, read_records
+from metaq.formats.stored_records import Wanted
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.headers.pulls import QueryMessage, QueryMessageResponse
@@ -178,7 +179,8 @@ class LookupRequests:
         loop, name = asyncio.get_running_loop(), self._name_of(topic, queue)
         while first < end and name == self._name_of(topic, queue):
             began = loop.time()
-            batch = self._store.read(topic, queue, first, min(READ_MESSAGES, end - first), 1 << 20)
+            messages_max = min(READ_MESSAGES, end - first)
+            batch = self._store.read(topic, queue, first, Wanted(messages_max, 1 << 20, messages_max))
             if isinstance(batch, NumberPending):
                 numbered: asyncio.Future[Refusal | None] = loop.create_future()
                 self._store.when_numbered(batch, numbered.set_result)

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import repeat
 from typing import Final, NamedTuple
 
 from metaq.errors import CorruptFrame
@@ -40,10 +38,10 @@ from metaq_broker.log.engine.outcomes import (
 )
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.partitions.reads import Boundary, ReadAtEnd, ReadMoved, Slice
+from metaq_broker.log.sync.sync_queue import call
 from metaq_broker.loop_step import LoopStep
 from metaq_broker.rocketmq.messages.compiled_records import RECORDS
 from metaq_broker.rocketmq.messages.partition_numbers import STRETCH_BYTES, PartitionNumbers
-from metaq_broker.rocketmq.pulls.filters import LOOKED_AT_MAX, Condition
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -170,7 +168,7 @@ class MessageStore:
         self.store_host = store_host
         self._records: dict[tuple[str, int], QueueRecords] = {}
         self.listeners: list[OnFrames] = []
-        self._unreported: dict[tuple[str, int], deque[int]] = {}
+        self._unreported: dict[tuple[str, int], list[int]] = {}
 
     @cached_property
     def step(self) -> LoopStep:
@@ -246,7 +244,7 @@ class MessageStore:
             unit.refuse(outcome)
         else:
             unit.appended = outcome
-            self._unreported.setdefault((topic, queue), deque()).append(outcome.first_ordinal)
+            self._unreported.setdefault((topic, queue), []).append(outcome.first_ordinal)
 
     def reported(self, topic: str, queue: int, ordinal: int) -> None:
         """Record that a unit was refused, or that the listeners were notified of it."""
@@ -257,22 +255,11 @@ class MessageStore:
 
     # ---- reading
 
-    def read(
-        self,
-        topic: str,
-        queue: int,
-        queue_offset: int,
-        messages_max: int,
-        bytes_max: int,
-        tags: Container[bytes] | None = None,
-        condition: Condition | None = None,
-        looked_at_max: int = LOOKED_AT_MAX,
-    ) -> ReadRecords | Refusal:
-        """Return messages from ``queue_offset`` on; ``tags``: only with one of these tags, ``None`` = all.
+    def read(self, topic: str, queue: int, queue_offset: int, wanted: Wanted) -> ReadRecords | Refusal:
+        """Return messages from ``queue_offset`` on.
 
-        ``condition``: only messages whose properties satisfy it. At most ``looked_at_max`` messages are scanned.
-        Returns at least one message, if one was found, else within the given number and bytes. If ``queue_offset`` is
-        outside the queue's range: no message, and the same next offset. Damaged messages are skipped.
+        If ``queue_offset`` is outside the queue's range: no message, and the same next offset. Damaged messages are
+        skipped.
         """
         log = self._log(topic, queue)
         if isinstance(log, Refusal):
@@ -281,7 +268,7 @@ class MessageStore:
         if not first <= queue_offset < end:
             return ReadRecords(b"", queue_offset, first, end)
         try:
-            return self._read(log, queue_offset, Wanted(messages_max, bytes_max, looked_at_max, tags, condition))
+            return self._read(log, queue_offset, wanted)
         except (OSError, CorruptFrame) as error:
             return StorageFailed(str(error))
 
@@ -304,7 +291,7 @@ class MessageStore:
                 break
             run, before = found.read(), collected.looked_at
             try:
-                known_ms, where = time_before(log, offset), log.directory.name
+                known_ms, where = time_before(log, offset), log.name
                 passed = RECORDS.of_run(records, run, offset, ordinal, base, known_ms, collected, where)
             except CorruptFrame as error:
                 if collected.looked_at:
@@ -350,7 +337,7 @@ class MessageStore:
             at = boundary_at(log, found.offset)
             found = log.read(at.offset, bytes_max)
         if not isinstance(found, Slice) or at.ordinal < nothing.next_offset:
-            return StorageFailed(f"{log.directory.name}: message {nothing.next_offset} is not where the index says")
+            return StorageFailed(f"{log.name}: message {nothing.next_offset} is not where the index says")
         base = self.numbers.base(log, at.offset)
         if base is None:
             return NumberPending(log.topic, log.index, at.offset)
@@ -523,7 +510,8 @@ class _Unit:
 
     def refuse(self, refusal: Refusal) -> None:
         """Answer all sends that they are not stored."""
-        self._tell(repeat(refusal))
+        for _, done in self._sends:
+            call(done, refusal)
 
     def durable(self, refusal: Refusal | None) -> None:
         store = self._store
@@ -539,32 +527,21 @@ class _Unit:
 
         The messages are stored in either case, so that nobody may store them again.
         """
-        offsets = None
+        _, ids, first_offset, _, ordinal, _ = self.appended
+        host, store_time = self._store.store_host.hex().upper(), ids.first_ms
+        unnumbered = offsets = None
         if isinstance(base, Exception):
-            reason = f"the message is stored; its queue has no number for message ids yet: {base}"
-            self._tell(self._batches(self._physical_offsets(None), reason))
+            unnumbered = f"the message is stored; its queue has no number for message ids yet: {base}"
+            places = [0] * self.frames.count
         else:
-            offsets = self._physical_offsets(base)
-            self._tell(self._batches(offsets))
-        self._store.step.at_end(partial(self._report, offsets))  # listeners are called when the answers have left
-
-    def _physical_offsets(self, base: int | None) -> list[int]:
-        """Return the physical offsets of all messages, 0 without ``base``."""
-        if base is None:
-            return [0] * self.frames.count
-        first = base + self.appended.first_offset
-        return [first + start for start in (0, *self.frames.ends[:-1])]
-
-    def _batches(self, offsets: Sequence[int], unnumbered: str | None = None) -> list[StoredBatch]:
-        """Return where the messages of each send are."""
-        host = self._store.store_host.hex().upper()
-        _, ids, _, _, ordinal, _ = self.appended
-        batches, at = [], 0
-        for frames, _ in self._sends:
+            first = base + first_offset
+            places = offsets = [first + start for start in (0, *self.frames.ends[:-1])]
+        at = 0
+        for frames, done in self._sends:
             end = at + frames.count
-            batches.append(StoredBatch(self._queue, ordinal + at, offsets[at:end], ids.first_ms, host, unnumbered))
+            call(done, StoredBatch(self._queue, ordinal + at, places[at:end], store_time, host, unnumbered))
             at = end
-        return batches
+        self._store.step.at_end(partial(self._report, offsets))  # listeners are called when the answers have left
 
     def _report(self, offsets: Sequence[int] | None) -> None:
         ordinal, store_time = self.appended.first_ordinal, self.appended.ids.first_ms
@@ -573,14 +550,6 @@ class _Unit:
                 listener(self._topic, self._queue, ordinal, self.frames, offsets, store_time)
         finally:
             self._store.reported(self._topic, self._queue, ordinal)
-
-    def _tell(self, outcomes: Iterable[StoredBatch | Refusal]) -> None:
-        for (_, done), outcome in zip(self._sends, outcomes, strict=False):
-            try:
-                done(outcome)
-            except Exception as failure:  # the other sends of the unit still get their answers
-                context = {"message": "the answer to a send failed", "exception": failure}
-                asyncio.get_running_loop().call_exception_handler(context)
 
 
 def after_damage(log: PartitionLog, offset: int, error: CorruptFrame) -> int:
@@ -594,7 +563,7 @@ def after_damage(log: PartitionLog, offset: int, error: CorruptFrame) -> int:
     end = offset + frame_bytes(front.read()) if isinstance(front, Slice) else -1
     if not offset < end <= log.readable_end or (end < log.readable_end and next(log.scan(end), None) is None):
         raise error
-    fields = {"partition": log.directory.name, "offset": offset, "reason": error.reason}
+    fields = {"partition": log.name, "offset": offset, "reason": error.reason}
     _LOG.error("a damaged message was left out; check the partition with fsck", extra={"fields": fields})
     return end
 
@@ -607,5 +576,5 @@ def frame_bytes_of(log: PartitionLog, offset: int, run: bytes) -> int:
     """
     size = frame_bytes(run) if len(run) >= HEADER_BYTES else HEADER_BYTES
     if not len(run) < size <= log.readable_end - offset:
-        raise CorruptFrame(log.directory.name, offset, f"it announces {size} bytes, more than there are")
+        raise CorruptFrame(log.name, offset, f"it announces {size} bytes, more than there are")
     return size

@@ -15,11 +15,11 @@ Source: docs/rocketmq-broker.md; recordings of RocketMQ 4.9.7 in tests/golden/ro
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from dataclasses import dataclass, field
 from typing import Final
 
 from metaq.formats.rocketmq.records import encode_record
+from metaq.formats.stored_records import Wanted
 from metaq.protocols.remoting.codes import VERSION_5, ResponseCode
 from metaq.protocols.remoting.command import Codec, RemotingCommand
 from metaq.protocols.remoting.headers.pulls import (
@@ -188,9 +188,9 @@ class Pulls:
         if asked.max_msg_bytes is not None:
             bytes_max = min(max(1, asked.max_msg_bytes), bytes_max)
         messages_max = min(max(1, asked.max_msg_nums), messages_max)
-        wanted = picked.tags, picked.condition, picked.looked_at_max
+        wanted = Wanted(messages_max, bytes_max, picked.looked_at_max, picked.tags, picked.condition)
         began = self._loop.time()
-        found = self._store.read(asked.topic, asked.queue_id, offset, messages_max, bytes_max, *wanted)
+        found = self._store.read(asked.topic, asked.queue_id, offset, wanted)
         self.figures.longest_s = max(self.figures.longest_s, self._loop.time() - began)
         return found
 
@@ -213,9 +213,11 @@ class Pulls:
 
     def hold(self, pull: _Pull) -> None:
         """Hold a pull until there is a message, or its time is over."""
-        asked, call = pull.asked, pull.call
+        asked, call, request = pull.asked, pull.call, pull.call.request
         deadline = self._loop.time() + min(asked.suspend_timeout_millis, SUSPEND_MS_MAX) / 1000
-        call.request = dataclasses.replace(call.request, ext={}, body=b"")  # they are read, and may be large
+        call.request = RemotingCommand(  # without its fields and its body: they are read, and may be large
+            request.code, {}, b"", request.opaque, request.flag, None, request.language, request.version, request.codec
+        )
         self._held.hold(
             WaitingPull(call, asked.topic, asked.queue_id, deadline, pull.resume, pull.expire, pull.picked.weight)
         )

@@ -53,7 +53,7 @@ class Harness:
         self.maintenance.deleted = lambda *at: self.gone.append(at)
 
     async def _settle(self, log: Any) -> None:
-        self.settled.append(log.directory.name)
+        self.settled.append(log.name)
 
     async def fill(self, index: int, count: int = 5) -> None:
         bodies = [b"%d of %d" % (number, index) * 5 for number in range(count)]

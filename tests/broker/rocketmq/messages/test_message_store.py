@@ -25,6 +25,7 @@ from metaq_broker.rocketmq.messages.message_store import (
     StoredBatch,
 )
 from metaq_broker.rocketmq.messages.partition_numbers import PartitionNumbers
+from metaq_broker.rocketmq.pulls.filters import LOOKED_AT_MAX
 from metaq_broker.statistics import Statistics
 
 from metaq.formats.frame_block import FrameBlock
@@ -32,6 +33,7 @@ from metaq.formats.frames import encode_body, encode_frame
 from metaq.formats.message_id import IdWorker
 from metaq.formats.rocketmq.hosts import host_bytes
 from metaq.formats.rocketmq.records import Record, read_records
+from metaq.formats.stored_records import Wanted
 from metaq.model import Message
 
 SYSTEM = (
@@ -80,7 +82,7 @@ class Opened:
 
     def read(self, offset: int = 0, messages: int = 100, size: int = 1 << 20, **more: object) -> ReadRecords:
         """Read what is there."""
-        batch = self.store.read("t", 0, offset, messages, size, **more)  # type: ignore[arg-type]
+        batch = self.store.read("t", 0, offset, Wanted(messages, size, LOOKED_AT_MAX, **more))  # type: ignore[arg-type]
         assert isinstance(batch, ReadRecords), batch
         return batch
 
@@ -203,7 +205,7 @@ def test_the_numbers_of_a_deleted_partition_are_forgotten_and_not_given_again(tm
 def test_a_partition_that_only_metaq_knows_is_numbered_before_it_is_read(tmp_path: Path) -> None:
     async def scenario(opened: Opened) -> None:
         await opened.put(b"from MetaQ", "tea")
-        assert await opened.numbered(opened.store.read("t", 0, 0, 10, 1000)) is None
+        assert await opened.numbered(opened.store.read("t", 0, 0, Wanted(10, 1000, 10))) is None
         (record,) = read_records(opened.read().records)
         assert (record.body, record.property_map()) == (b"from MetaQ", {"TAGS": "tea"})
         assert opened.store.find(record.physical_offset) == record
@@ -272,8 +274,8 @@ def test_tags_and_bounded_looks(tmp_path: Path) -> None:
             *range(500, 600),
             *range(700, 800),
         ]
-        assert batch.next_offset == 800
-        assert opened.read(0, tags={b"none"}).next_offset == 800
+        assert batch.next_offset == LOOKED_AT_MAX
+        assert opened.read(0, tags={b"none"}).next_offset == LOOKED_AT_MAX
 
     play(tmp_path, scenario)
 
@@ -308,7 +310,7 @@ def test_refusals(tmp_path: Path) -> None:
         assert await opened.outcome(b"x", queue=4) == PartitionUnknown(4)
         opened.engine.close_partition("t", 0)
         assert await opened.outcome(b"x") == PartitionClosed(0)
-        assert opened.store.read("t", 0, 0, 1, 1) == PartitionClosed(0)
+        assert opened.store.read("t", 0, 0, Wanted(1, 1, 1)) == PartitionClosed(0)
 
     play(tmp_path, scenario)
 

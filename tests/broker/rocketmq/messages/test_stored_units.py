@@ -13,6 +13,7 @@ from test_message_store import BORN, Opened, play
 from metaq.formats.frame_block import FrameBlock
 from metaq.formats.frames import encode_stored
 from metaq.formats.stored_form import encode_head
+from metaq.formats.stored_records import Wanted
 
 TOO_LONG = 1_000_000 + EXTRA_BYTES_MAX + 1
 HEAD = encode_head(0, 0, 5, BORN, 0)
@@ -49,7 +50,7 @@ def test_messages_are_stored_also_without_a_number(tmp_path: Path, monkeypatch: 
                 stored = await opened.send(b"x")
                 assert (stored.queue_offset, list(stored.physical_offsets)) == (number, [0])
                 assert stored.unnumbered is not None
-        assert await opened.numbered(opened.store.read("t", 0, 0, 9, 999)) is None
+        assert await opened.numbered(opened.store.read("t", 0, 0, Wanted(9, 999, 9))) is None
         assert opened.bodies() == [b"x", b"x"]
 
     play(tmp_path, scenario)
@@ -68,6 +69,6 @@ def test_an_answer_that_fails_leaves_the_others_answered(tmp_path: Path) -> None
         stored = await last
         assert isinstance(stored, StoredBatch)
         assert stored.queue_offset == 1
-        assert reported == ["the answer to a send failed"]
+        assert reported == ["a durability callback failed"]
 
     play(tmp_path, scenario)
