@@ -13,8 +13,9 @@ from typing import Final
 
 import pytest
 from fix_broker import DEADLINE_S, RunningBroker, StartBroker, write_ini
+from fix_tls import Certificates
 from remoting_headers import pull_header, send_header
-from request_replay import AS_RECORDED, SendPullReplay, Wire, steps
+from request_replay import AS_RECORDED, Asker, SendPullReplay, Wire, steps
 
 from metaq.backends.rocketmq.errors import RequestRefused
 from metaq.client.metaq import MetaQ
@@ -26,7 +27,6 @@ from metaq.model import Message
 from metaq.protocols.remoting.command import RemotingCommand
 from metaq.protocols.remoting.frames import encode
 from metaq.protocols.remoting.headers import to_request
-from metaq.protocols.remoting.headers.administration import GetBrokerConfig
 from metaq.protocols.remoting.headers.pulls import SUBSCRIPTION, SUSPEND
 from metaq.protocols.remoting.headers.sends import SendMessage
 
@@ -72,22 +72,48 @@ def pull(offset: int, wait_ms: int) -> RemotingCommand:
     return to_request(header, opaque=next(OPAQUES))
 
 
-EXPORTED: Final = (
-    *("brokerClusterName", "brokerId", "brokerName", "brokerRole", "fileReservedTime", "filterServerNums"),
-    *("flushDiskType", "maxMessageSize", "messageDelayLevel", "msgTraceTopicName", "slaveReadEnable", "traceOn"),
-    *("traceTopicEnable", "useTLS", "autoCreateTopicEnable", "autoCreateSubscriptionGroup"),
-)
-"""What ``mqadmin exportConfigs`` wants of every broker."""
+EXPORTED: Final = {
+    "autoCreateSubscriptionGroup": "true",
+    "autoCreateTopicEnable": "true",
+    "brokerClusterName": "GoldenCluster",
+    "brokerId": "0",
+    "brokerName": "golden-a",
+    "brokerRole": "ASYNC_MASTER",
+    "fileReservedTime": "168",
+    "filterServerNums": "0",
+    "flushDiskType": "SYNC_FLUSH",
+    "maxMessageSize": "4194304",
+    "messageDelayLevel": "1s 5s 10s 30s 60s 120s 180s 240s 300s 360s 420s 480s 540s 600s 1200s 1800s 3600s 7200s",
+    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+    "slaveReadEnable": "false",
+    "traceOn": "true",
+    "traceTopicEnable": "true",
+    "useTLS": "false",
+}
+"""What ``mqadmin exportConfigs`` wants of every broker, with the values of one that is configured as the recorded."""
+
+CHANGED: Final = {
+    "autoCreateSubscriptionGroup": "false",
+    "autoCreateTopicEnable": "false",
+    "flushDiskType": "ASYNC_FLUSH",
+    "maxMessageSize": "1048576",
+    "messageDelayLevel": "3s 120s",
+    "msgTraceTopicName": "traces",
+    "traceTopicEnable": "false",
+}
 
 
-def test_the_settings_have_what_administrators_export(golden: Wire) -> None:
-    answer = golden.ask(to_request(GetBrokerConfig(), opaque=next(OPAQUES)))
-    assert answer is not None
-    shown = dict(line.split("=", 1) for line in answer.body.decode().splitlines())
-    assert set(EXPORTED) - shown.keys() == set()
-    assert shown["fileReservedTime"] == "168"
-    assert shown["messageDelayLevel"].startswith("1s 5s 10s 30s 60s ")
-    assert shown["useTLS"] == "false"
+@pytest.mark.parametrize("changed", [{}, CHANGED], ids=["as recorded", "changed"])
+def test_the_settings_that_administrators_export(
+    start_broker: StartBroker, tmp_path: Path, certificates: Certificates, changed: dict[str, str]
+) -> None:
+    keys, system = AS_RECORDED + "".join(f"{name}={value}\n" for name, value in changed.items()), {}
+    if changed:
+        system = {"deletePolicy": "delete,48"} | dict(line.split("=", 1) for line in certificates.server_keys.splitlines())
+        changed = changed | {"fileReservedTime": "48", "useTLS": "true"}
+    with Asker(start_broker("start", "-f", write_ini(tmp_path, keys, **system)).rocketmq_address) as asker:
+        shown = asker.settings()
+    assert {name: shown.get(name) for name in EXPORTED} == EXPORTED | changed
 
 
 def test_a_pull_waits_for_a_message(golden: Wire) -> None:

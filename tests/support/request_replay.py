@@ -38,7 +38,7 @@ from metaq.protocols.remoting.bodies.json_text import load_json
 from metaq.protocols.remoting.command import ONEWAY_FLAG, RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode
 from metaq.protocols.remoting.headers import to_request
-from metaq.protocols.remoting.headers.administration import UpdateAndCreateTopic
+from metaq.protocols.remoting.headers.administration import GetBrokerConfig, UpdateAndCreateTopic
 from metaq.protocols.remoting.headers.fields import Request
 from metaq.protocols.remoting.headers.offsets import QueryConsumerOffset, UpdateConsumerOffset
 from peers.rocketmq.jars import release
@@ -357,6 +357,11 @@ class Asker(RemotingClient):
     def committed(self, topic: str, group: str, queue: int) -> int:
         header = QueryConsumerOffset(consumer_group=group, topic=topic, queue_id=queue)
         return int(self.ask(header).ext["offset"])
+
+    def settings(self) -> dict[str, str]:
+        """The broker's settings (26)."""
+        lines = self.ask(GetBrokerConfig()).body.decode().splitlines()
+        return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
 
 SETTLE_S: Final = 4.0

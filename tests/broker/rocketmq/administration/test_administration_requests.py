@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from metaq_broker.log.engine.maintenance import MaintenanceRefused
 from metaq_broker.log.engine.topics import ServedTopic
 from metaq_broker.rocketmq.groups.group_settings import GroupSettings
 from metaq_broker.rocketmq.groups.members import ClientIdentity, ConsumerGroup, GroupSubscription
+from metaq_broker.rocketmq.server import topic_source
 from metaq_broker.rocketmq.system_topics import GROUPS
 from metaq_broker.testing import FaultyFiles
 from remoting_brokers import BROKER, FakeSession, Front
@@ -102,6 +104,23 @@ def test_a_topic_is_made_and_changed(tmp_path: Path) -> None:
     front.ask(made("new", 5, 5, 4))
     again = front.restarted(files.crash(Random(1)))
     assert again.topics.settings("new") == ServedTopic(5, 5, 4, order=True)
+
+
+def test_attributes_of_a_topic_are_kept_and_shown(front: Front) -> None:
+    """In the answers to questions (351, 21) and in what is registered at name servers."""
+    assert front.ask(dataclasses.replace(made("timed"), attributes="+message.type=DELAY")).code == 0
+    front = front.restarted()
+    assert front.ask(made("timed", 5, 5)).code == 0, "other changes leave the type as it is"
+    registered = topic_source(front.topics)
+    asked = TopicConfigBody.from_json(front.ask(GetTopicConfig(topic="timed")).body)
+    listed = TopicConfigs.from_json(front.ask(GetAllTopicConfig()).body).topic_config_table
+    one, every = registered.one("timed"), registered.all().topic_config_table
+    for shown in (asked, listed["timed"], one, every["timed"]):
+        assert shown is not None
+        assert (shown.read_queue_nums, shown.attributes) == (5, {"message.type": "DELAY"})
+    assert listed["T"].attributes is None
+    refused = front.ask(dataclasses.replace(made("timed"), attributes="+message.type=LITE"))
+    assert (refused.code, "message.type 'LITE'" in str(refused.remark)) == (1, True)
 
 
 @pytest.mark.parametrize(
