@@ -189,22 +189,25 @@ async def copies(master: Broker) -> dict[str, Any]:
 
 @in_loop
 async def test_administrators_see_the_slave_and_whether_it_is_in_sync(tmp_path: Path) -> None:
-    async with running(configured(tmp_path / "s", role=gregor())) as slave:
-        async with running(master_config(tmp_path, slave)) as master, client_of(master) as mq:
-            await until_in_sync(master)
-            await send(mq, "orders", "first")
-            found, address = await copies(master), f"127.0.0.1:{slave.port}"
-            assert (found["master"], found["role"], found["inSyncSlaveNums"]) == (True, "SYNC_MASTER", 1)
-            end, (connection,) = found["masterCommitLogMaxOffset"], found["haConnectionInfo"]
-            assert end > 0
-            in_sync = {"addr": address, "slaveAckOffset": end, "diff": 0, "inSync": True}
-            assert connection.items() >= in_sync.items()
-            await slave.close()
-            await until(lambda: master.replication.trouble is not None, "the pair to be out of sync")
-            found = await copies(master)
-            assert (found["master"], found["role"], found["inSyncSlaveNums"]) == (True, "SYNC_MASTER", 0)
-            (connection,) = found["haConnectionInfo"]
-            assert connection.items() >= {"addr": address, "slaveAckOffset": 0, "diff": end, "inSync": False}.items()
+    async with (
+        running(configured(tmp_path / "s", role=gregor())) as slave,
+        running(master_config(tmp_path, slave)) as master,
+        client_of(master) as mq,
+    ):
+        await until_in_sync(master)
+        await send(mq, "orders", "first")
+        found, address = await copies(master), f"127.0.0.1:{slave.port}"
+        assert (found["master"], found["role"], found["inSyncSlaveNums"]) == (True, "SYNC_MASTER", 1)
+        end, (connection,) = found["masterCommitLogMaxOffset"], found["haConnectionInfo"]
+        assert end > 0
+        in_sync = {"addr": address, "slaveAckOffset": end, "diff": 0, "inSync": True}
+        assert connection.items() >= in_sync.items()
+        await slave.close()
+        await until(lambda: master.replication.trouble is not None, "the pair to be out of sync")
+        found = await copies(master)
+        assert (found["master"], found["role"], found["inSyncSlaveNums"]) == (True, "SYNC_MASTER", 0)
+        (connection,) = found["haConnectionInfo"]
+        assert connection.items() >= {"addr": address, "slaveAckOffset": 0, "diff": end, "inSync": False}.items()
 
 
 @pytest.mark.parametrize("wait", ["SYNC_FLUSH", "ASYNC_FLUSH"])

@@ -209,12 +209,15 @@ def test_groups_are_made_shown_and_deleted(front: Front) -> None:
     front = front.restarted()
     assert front.groups.get("g") == GroupSettings(consume_enable=False, retry_max=3, retry_queues=2)
     shown = SubscriptionGroups.from_json(front.ask(GetAllSubscriptionGroupConfig()).body)
+    assert (shown.data_version.timestamp, shown.data_version.counter) == (0, 0), "no change since the start"
     assert {name for name in shown.subscription_group_table if name not in GROUPS} == {"g"}
     assert shown.subscription_group_table.keys() > GROUPS
     assert shown.subscription_group_table["g"] == config
     assert SubscriptionGroupConfig.from_json(front.ask(GetSubscriptionGroupConfig(group="g")).body) == config
     front.offsets.commit("T", "g", 0, 1)
     assert front.ask(DeleteSubscriptionGroup(group_name="g")).code == 0
+    shown = SubscriptionGroups.from_json(front.ask(GetAllSubscriptionGroupConfig()).body)
+    assert (shown.data_version.timestamp, shown.data_version.counter) == (0, 1)
     front = front.restarted()
     assert front.groups.get("g") is None
     assert front.offsets.get("T", "g", 0) == 1
