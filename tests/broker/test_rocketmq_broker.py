@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from fix_broker import DEADLINE_S, RunningBroker, StartBroker, write_ini
+from fix_broker import DEADLINE_S, RunningBroker, StartBroker, wait_until, write_ini
 from fix_tls import Certificates
 from recorded_differences import OF_SENDS_AND_PULLS
 from remoting_headers import pull_header, send_header
 from request_replay import AS_RECORDED, Asker, SendPullReplay, Wire, steps
 
 from metaq.backends.rocketmq.errors import RequestRefused
+from metaq.client.group_consumer import GroupConsumer
 from metaq.client.metaq import MetaQ
 from metaq.client.partitioners import fixed
 from metaq.client.rocketmq.client import RocketMQ
+from metaq.client.rocketmq.group_consumer import RocketGroupConsumer
 from metaq.client.rocketmq.records import RocketMessage
 from metaq.errors import MetaqError
 from metaq.model import Message
@@ -217,6 +219,30 @@ def test_what_one_protocol_writes_the_other_reads(dev: RunningBroker) -> None:
     assert [one.message_id for one in at_rocketmq[:2]] == [one.message_id for one in sent]
     assert at_rocketmq[0].offset_message_id == sent[0].offset_message_id
     assert at_rocketmq[0].timestamp_ms == at_metaq[0].timestamp_ms
+
+
+def test_a_metaq_group_and_a_rocketmq_group_of_one_name_each_get_every_message(dev: RunningBroker) -> None:
+    """Offsets of one count bytes, of the other messages: neither continues where the other one is."""
+    with RocketMQ(str(dev.rocketmq_address)) as rocketmq, MetaQ(str(dev.address)) as metaq:
+        for bodies in ([f"first {number}".encode() for number in range(20)], [b"second", b"third"]):
+            rocketmq.producer().send_many("orders", bodies[:-1])
+            metaq.producer().send_many("orders", bodies[-1:])
+            with (
+                metaq.consumer("shop", ["orders"], start="earliest") as of_metaq,
+                rocketmq.consumer("shop", ["orders"], start="earliest") as of_rocketmq,
+            ):
+                for consumer in (of_metaq, of_rocketmq):
+                    assert sorted(fetched(consumer, len(bodies))) == sorted(bodies)
+                    consumer.commit()
+
+
+def fetched(consumer: GroupConsumer | RocketGroupConsumer, count: int) -> list[bytes]:
+    """The bodies of the next messages of a group, ``count`` of them, and what comes with the last one."""
+    found: list[bytes] = []
+    wait_until(
+        lambda: found.extend(each.data for each in consumer.fetch(timeout=0.1)) or len(found) >= count, "the messages"
+    )
+    return found
 
 
 def test_topics_are_made_and_deleted(dev: RunningBroker) -> None:
