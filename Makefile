@@ -131,7 +131,8 @@ faults: java $(READY)  ## Try to make the broker and the sink break a promise; F
 	@$(SPARK_PYTHON) -m faults.remoting_fuzz $(FUZZ_ARGS)
 	@$(SPARK_PYTHON) -m faults.codec_fuzz $(FUZZ_ARGS)
 	@$(SPARK_PYTHON) -m faults.interrupted_runs $(INTERRUPTED_ARGS)
-	@$(SPARK_PYTHON) -m faults.groups $(GROUPS_ARGS)
+	@$(SPARK_PYTHON) -m faults.groups --at zookeeper $(GROUPS_ARGS)
+	@$(SPARK_PYTHON) -m faults.groups --at brokers $(GROUPS_ARGS)
 	@$(SPARK_PYTHON) -m faults.exactly_once $(EXACTLY_ONCE_ARGS)
 	@$(SPARK_PYTHON) -m faults.exactly_once --delivery at_least_once --kills 20
 	@$(SPARK_PYTHON) -m faults.restarts $(RESTARTS_ARGS)

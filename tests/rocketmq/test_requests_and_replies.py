@@ -21,7 +21,7 @@ from metaq.backends.rocketmq.errors import NoReply, RequestRefused
 from metaq.backends.rocketmq.pool import SessionPool
 from metaq.backends.rocketmq.replies import reply_properties, send_reply
 from metaq.client.rocketmq.producer import RocketProducer
-from metaq.client.rocketmq.records import RocketMessage
+from metaq.client.rocketmq.records import RocketMessage, RocketReceived
 from metaq.client.rocketmq.requests import RocketReply, WaitingRequests
 from metaq.discovery.name_server import NameServerDirectory, parse_name_servers
 from metaq.errors import SendFailed
@@ -97,6 +97,25 @@ def test_many_requests_of_one_loop_wait_at_the_same_time(pair: BrokerPair) -> No
 
     with replying(pair.name_server):
         asyncio.run(run())
+
+
+def test_requests_are_replied_to_in_a_loop(pair: BrokerPair) -> None:
+    async def requested(mq: AsyncRocketMQ, body: bytes) -> RocketReceived:
+        while True:
+            async for message in mq.browse("orders"):
+                if message.data == body:
+                    return message
+
+    async def run() -> None:
+        async with asyncio.timeout(LONG_S), AsyncRocketMQ(pair.name_server) as mq, mq.producer() as producer:
+            for name in NAMES:
+                body, where = f"to {name}".encode(), Partition(name, 1)
+                asked = asyncio.create_task(producer.request("orders", body, timeout=LONG_S, partition=where))
+                request = await requested(mq, body)
+                await producer.reply(request, b"reply to " + body, tag="red", properties={"own": "x"})
+                check(await asked, body)
+
+    asyncio.run(run())
 
 
 def test_a_request_that_nobody_replies_to_ends_in_time(pair: BrokerPair) -> None:

@@ -1,4 +1,4 @@
-"""The servers that the clients of these tests talk to: this project's broker, and RocketMQ 4.9.7 as the reference."""
+"""The servers that the clients of these tests talk to: this project's broker, and RocketMQ as the reference."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 Topic = Callable[[int], str]
 Converse = Callable[..., Conversation]
+REFERENCES = ("4.9.7", "5.5.0")
 QUEUES = 4
 NO_QUEUE = ""
 

@@ -1,7 +1,7 @@
 """Where this broker answers otherwise than RocketMQ's did when it was recorded.
 
-A reason is the beginning of a row of a table of docs/rocketmq-broker.md, or, in ``OF_THE_TEST``, says why the answers
-differ although the brokers do not.
+A reason is the beginning of a row of a table of docs/rocketmq-broker.md, or, for ``OF_ROUTES``, of docs/name-server.md.
+One in ``OF_THE_TEST`` says why the answers differ although the brokers do not.
 """
 
 from __future__ import annotations
@@ -19,13 +19,27 @@ NAME_SERVER: Final = "routes are asked of name servers only"
 NUMBERS: Final = "topics with a negative number of queues, or permissions that do not exist,"
 NEWER: Final = "351 and 352 (one topic, one group) are not known"
 DELETED: Final = "a reader of a topic that is deleted leaves its offset behind"
+BINARY: Final = "a pull with a binary header that had to wait is answered with a JSON header"
+INDEX: Final = "`indexLastUpdatePhyoffset` of a lookup (12)"
+TIMES_ASKED: Final = "`TRANSACTION_CHECK_TIMES` is in the half message"
+VERSION: Final = "the `dataVersion` of groups (201)"
+REGION: Final = "the properties `MSG_REGION` and `TRACE_ON`"
 
 BEHIND_REFUSED: Final = "the offset is another: this message, or this end, is behind batches that are refused"
 SYSTEM_TOPICS: Final = "the system topics, which are those of this broker"
 GROUPS_HERE: Final = "the groups that earlier requests made: one without a group makes none"
 OTHER_SETTINGS: Final = "the body is left out of the recording, and has other settings"
 DELIVERED: Final = "the broker of this test has delivered delayed messages"
-OF_THE_TEST: Final = frozenset({BEHIND_REFUSED, SYSTEM_TOPICS, GROUPS_HERE, OTHER_SETTINGS, DELIVERED})
+STORE_TIME: Final = "a store time, which is that of the test"
+OF_THE_TEST: Final = frozenset({BEHIND_REFUSED, SYSTEM_TOPICS, GROUPS_HERE, OTHER_SETTINGS, DELIVERED, STORE_TIME})
+
+OF_SENDS_AND_PULLS: Final = {
+    "32 of TT[0]": STORE_TIME,
+    "361 lite pull": "361 is not known",
+    "route asked of a broker": NAME_SERVER,
+    "send to the read-only topic": "a topic without write permission takes messages",
+}
+"""Label of the step of b_send_pull.jsonl -> why the answer is another."""
 
 OF_REQUESTS: Final[dict[str, Reasons]] = {
     "requests.jsonl": {
@@ -86,3 +100,45 @@ OF_ADMINISTRATION: Final[dict[int, tuple[int, str]]] = {
     96: (0, DELETED),
 }
 """Line of the recording, from 1 -> the code here, and why it, or the body, is another."""
+
+MISSING_FIELD: Final = "a field that is needed is missing"
+UNKNOWN_CODE: Final = "unknown request code"
+NEW_TOPIC: Final = "a new topic, under the data version of the last registration"
+BARE_KEYS: Final = "a header that is no JSON (bare keys)"
+ACTING_MASTER: Final = "`enableActingMaster` of brokers in routes (105)"
+
+OF_ROUTES: Final[dict[int, tuple[int | None, str]]] = {
+    34: (0, NEW_TOPIC),
+    49: (1, MISSING_FIELD),  # topics of a cluster without cluster
+    58: (1, MISSING_FIELD),  # wipe without brokerName
+    81: (1, MISSING_FIELD),  # put without value: Java keeps a null, which no client can read
+    94: (1, MISSING_FIELD),  # delete without topic
+    95: (3, UNKNOWN_CODE),  # 217
+    125: (3, UNKNOWN_CODE),
+    126: (3, UNKNOWN_CODE),  # a heartbeat
+    149: (None, BARE_KEYS),
+    157: (3, UNKNOWN_CODE),  # a header without any field: code 0
+}
+"""Number of the step of ns_routes.jsonl -> the code here (``None``: the connection is closed), and why."""
+
+OF_FIELDS: Final[dict[str, dict[str, str]]] = {
+    "clients_java497.jsonl": {
+        "indexLastUpdateTimestamp": INDEX,
+        "indexLastUpdatePhyoffset": INDEX,
+        "timestamp": STORE_TIME,
+        "TRANSACTION_CHECK_TIMES": TIMES_ASKED,
+    },
+    "administration.jsonl": {"dataVersion": VERSION},
+    "ns_routes.jsonl": {"enableActingMaster": ACTING_MASTER},
+}
+"""By the file of the recording: fields that are not compared with it, and why."""
+
+TESTED: Final = {
+    BINARY: "test_rocketmq_broker.py::test_a_pull_waits_for_a_message",
+    INDEX: "rocketmq/messages/test_lookups.py::test_by_key_and_by_unique_key",
+    TIMES_ASKED: "rocketmq/half_messages/test_transactions.py::"
+    "test_an_unknown_outcome_gets_no_answer_and_the_producer_is_asked",
+    VERSION: "rocketmq/administration/test_administration_requests.py::test_groups_are_made_shown_and_deleted",
+    REGION: "rocketmq/test_new_clients.py::test_region_and_trace_of_messages_and_flags_of_topics",
+}
+"""Rows that no recording shows whole -> the test in tests/broker of what this broker does."""

@@ -35,10 +35,10 @@ from metaq.net.remoting_client import RemotingClient
 from metaq.protocols.remoting.acl import Credentials, sign
 from metaq.protocols.remoting.bodies.json_body import JsonBody
 from metaq.protocols.remoting.bodies.json_text import load_json
-from metaq.protocols.remoting.command import ONEWAY_FLAG, RemotingCommand
+from metaq.protocols.remoting.command import ONEWAY_FLAG, Codec, RemotingCommand
 from metaq.protocols.remoting.frames import FrameDecoder, encode
 from metaq.protocols.remoting.headers import to_request
-from metaq.protocols.remoting.headers.administration import UpdateAndCreateTopic
+from metaq.protocols.remoting.headers.administration import GetBrokerConfig, UpdateAndCreateTopic
 from metaq.protocols.remoting.headers.fields import Request
 from metaq.protocols.remoting.headers.offsets import QueryConsumerOffset, UpdateConsumerOffset
 from peers.rocketmq.jars import release
@@ -228,6 +228,8 @@ COMPARED: Final = (
     *("prepared_transaction_offset", "body", "body_crc"),
 )
 
+CODECS: Final = {"JSON": Codec.JSON, "BIN": Codec.BINARY}
+
 Ask = Callable[[RemotingCommand], RemotingCommand | None]
 """Carries out a request; ``None`` for a one-way one."""
 
@@ -252,7 +254,10 @@ class SendPullReplay:
         header = step["request"]["header"]
         ext = {name: self._filled(value) for name, value in asked.get("ext", {}).items()}
         code, opaque, body = header["code"], header["opaque"], content(step["request"]["body"])
-        command = RemotingCommand(code, ext, body, opaque, header.get("flag", 0), version=header["version"])
+        codec = CODECS[step["request"]["codec"]]
+        command = RemotingCommand(
+            code, ext, body, opaque, header.get("flag", 0), version=header["version"], codec=codec
+        )
         answer = self._ask(command)
         if command.flag & ONEWAY_FLAG:
             return [] if not step["replies"] else ["a reply to a one-way request"]
@@ -288,7 +293,7 @@ class SendPullReplay:
         wanted = recorded["header"]
         if answer.code != wanted["code"]:
             return [f"code {answer.code} ({answer.remark}), recorded {wanted['code']} ({wanted.get('remark')})"]
-        found = []
+        found = [] if answer.codec is CODECS[recorded["codec"]] else [f"a header in {answer.codec.name}"]
         ext, wanted_ext = dict(answer.ext), dict(wanted.get("extFields") or {})
         for name in asked.get("vary", ()):
             ext[name] = wanted_ext[name] = "varies"
@@ -357,6 +362,11 @@ class Asker(RemotingClient):
     def committed(self, topic: str, group: str, queue: int) -> int:
         header = QueryConsumerOffset(consumer_group=group, topic=topic, queue_id=queue)
         return int(self.ask(header).ext["offset"])
+
+    def settings(self) -> dict[str, str]:
+        """The broker's settings (26)."""
+        lines = self.ask(GetBrokerConfig()).body.decode().splitlines()
+        return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
 
 SETTLE_S: Final = 4.0

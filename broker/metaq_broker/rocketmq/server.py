@@ -352,7 +352,7 @@ class BrokerServer:
             "namesrvAddr": ";".join(map(str, config.name_servers)),
             "flushDiskType": "SYNC_FLUSH" if config.wait_for_disk else "ASYNC_FLUSH",
             "brokerId": "0",
-            "brokerRole": "ASYNC_MASTER",
+            "brokerRole": "ASYNC_MASTER" if self._parts.slave() is None else "SYNC_MASTER",
             "fileReservedTime": str(RetentionPolicy.parse(system.delete_policy).age_ms_max // 3_600_000),
             "messageDelayLevel": " ".join(f"{seconds}s" for seconds in config.delay_levels_s),
             "useTLS": texts[bool](bool(system.tls_cert_file) and config.tls_mode != "disabled"),

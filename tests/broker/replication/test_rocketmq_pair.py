@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from metaq_broker.app import Broker
@@ -28,6 +30,7 @@ from metaq.client.rocketmq.async_client import AsyncRocketMQ
 from metaq.model import Address
 from metaq.protocols.remoting.codes import ResponseCode
 from metaq.protocols.remoting.command import RemotingCommand
+from metaq.protocols.remoting.headers.administration import GetBrokerHaStatus
 from metaq.protocols.remoting.headers.fields import Request
 from metaq.protocols.remoting.headers.transactions import COMMIT, ROLLBACK, EndTransaction
 from metaq.testing.ports import free_port
@@ -171,6 +174,40 @@ async def test_without_the_slave_messages_are_read_and_none_is_taken(tmp_path: P
                 pass
             assert set(found) == {b"first", b"second", b"delayed"}
             await until_same(tmp_path / "m", tmp_path / "s")
+
+
+async def copies(master: Broker) -> dict[str, Any]:
+    """What administrators are told about the copies of a broker (907), and its role (26)."""
+
+    def answers() -> dict[str, Any]:
+        with Asker(rocketmq_of(master)) as asker:
+            copies = json.loads(asker.ask(GetBrokerHaStatus()).body)
+            return {**copies, "role": asker.settings()["brokerRole"]}
+
+    return await asyncio.to_thread(answers)
+
+
+@in_loop
+async def test_administrators_see_the_slave_and_whether_it_is_in_sync(tmp_path: Path) -> None:
+    async with (
+        running(configured(tmp_path / "s", role=gregor())) as slave,
+        running(master_config(tmp_path, slave)) as master,
+        client_of(master) as mq,
+    ):
+        await until_in_sync(master)
+        await send(mq, "orders", "first")
+        found, address = await copies(master), f"127.0.0.1:{slave.port}"
+        assert (found["master"], found["role"], found["inSyncSlaveNums"]) == (True, "SYNC_MASTER", 1)
+        end, (connection,) = found["masterCommitLogMaxOffset"], found["haConnectionInfo"]
+        assert end > 0
+        in_sync = {"addr": address, "slaveAckOffset": end, "diff": 0, "inSync": True}
+        assert connection.items() >= in_sync.items()
+        await slave.close()
+        await until(lambda: master.replication.trouble is not None, "the pair to be out of sync")
+        found = await copies(master)
+        assert (found["master"], found["role"], found["inSyncSlaveNums"]) == (True, "SYNC_MASTER", 0)
+        (connection,) = found["haConnectionInfo"]
+        assert connection.items() >= {"addr": address, "slaveAckOffset": 0, "diff": end, "inSync": False}.items()
 
 
 @pytest.mark.parametrize("wait", ["SYNC_FLUSH", "ASYNC_FLUSH"])

@@ -13,6 +13,7 @@ from fix_broker import StartBroker, write_ini
 from remoting_headers import pull_header, send_header
 from request_replay import AS_RECORDED, Wire
 
+from metaq.formats.rocketmq.batches import BatchElement, encode_batch
 from metaq.formats.rocketmq.records import read_records
 from metaq.protocols.remoting.codes import VERSION
 from metaq.protocols.remoting.command import RemotingCommand
@@ -55,6 +56,10 @@ def test_region_and_trace_of_messages_and_flags_of_topics(wire: Wire, version: i
     (record,) = read_records(pulled.body)
     stored = {"UNIQ_KEY": "K1", "CLUSTER": "GoldenCluster"}
     assert record.property_map() == (SENT | stored if is_new else stored)
+    batch = encode_batch([BatchElement(b"one tea", b"UNIQ_KEY\x01K1")])
+    asked(wire, send_header(batch=True), version, batch)
+    (record,) = read_records(asked(wire, pull_header(1), version).body)
+    assert record.property_map() == stored, "as 5.5.0 stores it: tests/golden/rocketmq/batches_550.jsonl"
 
 
 @pytest.mark.parametrize("version", [VERSION, 479])

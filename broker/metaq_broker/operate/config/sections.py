@@ -101,7 +101,8 @@ class SystemConfig(TopicConfig):
     host_name: str = key(
         "hostName", host,
         "the name or address by which clients reach the broker, also in ZooKeeper; appears in error texts. Blank "
-        "(`hostName=`): the first address of the machine that is not loopback, as in MetaQ; the log says which",
+        "(`hostName=`): the first address of the machine that is not loopback, as in MetaQ where the key is missing; "
+        "the log says which. By default no other machine reaches the broker, which may have neither accounts nor TLS",
         "127.0.0.1", sample="127.0.0.1",
     )
     bind_address: str = key(

@@ -32,14 +32,21 @@ def test_defaults_are_metaqs_own() -> None:
     assert (system.broker_id, system.num_partitions, system.server_port) == (7, 3, 8123)
     assert system.segment_bytes_max == 64 << 20
     assert system.data_path == str(Path.home() / "meta") == system.data_log_path
-    assert (system.host_name, system.bind_address) == ("127.0.0.1", "127.0.0.1")
     assert (system.delete_policy, system.delete_when) == ("delete,168", "0 0 6,18 * * ?")
     assert (system.transaction_flush, system.transaction_timeout_s_max, system.checkpoints_max) == (1, 60, 3)
-    assert (system.accept_publish, system.stat, system.update_consumer_offsets) == (True, False, False)
+    assert (system.transaction_timers_max, system.checkpoint_interval_ms) == (30_000, 3_600_000)
+    assert (system.accept_publish, system.accept_subscribe) == (True, True)
+    assert (system.stat, system.update_consumer_offsets, system.load_message_stores_in_parallel) == (False,) * 3
     assert (system.message_bytes_max, system.batch_bytes_max, system.line_bytes_max) == (4 << 20, 8 << 20, 65536)
     assert (system.connections_max, system.pipelined_requests_max, system.output_bytes_max) == (10_000, 10_000, 8 << 20)
     assert (system.idle_timeout_ms, system.index_interval_bytes) == (300_000, 4096)
     assert system.verify_at_start == "tail"
+
+
+def test_other_machines_reach_a_broker_only_if_it_is_configured_so() -> None:
+    """MetaQ's defaults are all addresses, and the first one that is not loopback as ``hostName``."""
+    system = read(MINIMAL).system
+    assert (system.host_name, system.bind_address) == ("127.0.0.1", "127.0.0.1")
 
 
 def test_a_broker_needs_only_its_id() -> None:
@@ -231,6 +238,7 @@ def test_zookeeper_keys_are_read() -> None:
     zookeeper = read(MINIMAL + "[zookeeper]\nzk.zkConnect=a:2181,b:2181\nzk.zkSyncTimeMs=1000\n").zookeeper
     assert (zookeeper.connect, zookeeper.enable, zookeeper.sync_time_ms) == ("a:2181,b:2181", True, 1000)
     assert (zookeeper.root, zookeeper.session_timeout_ms) == ("/meta", 30_000)
+    assert (zookeeper.connection_timeout_ms, read(MINIMAL).zookeeper.sync_time_ms) == (30_000, 5_000)
 
 
 def test_unknown_sections_are_ignored_with_a_warning() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from metaq_broker.log.engine.maintenance import MaintenanceRefused
 from metaq_broker.log.engine.topics import ServedTopic
 from metaq_broker.rocketmq.groups.group_settings import GroupSettings
 from metaq_broker.rocketmq.groups.members import ClientIdentity, ConsumerGroup, GroupSubscription
+from metaq_broker.rocketmq.server import topic_source
 from metaq_broker.rocketmq.system_topics import GROUPS
 from metaq_broker.testing import FaultyFiles
 from remoting_brokers import BROKER, FakeSession, Front
@@ -104,6 +106,23 @@ def test_a_topic_is_made_and_changed(tmp_path: Path) -> None:
     assert again.topics.settings("new") == ServedTopic(5, 5, 4, order=True)
 
 
+def test_attributes_of_a_topic_are_kept_and_shown(front: Front) -> None:
+    """In the answers to questions (351, 21) and in what is registered at name servers."""
+    assert front.ask(dataclasses.replace(made("timed"), attributes="+message.type=DELAY")).code == 0
+    front = front.restarted()
+    assert front.ask(made("timed", 5, 5)).code == 0, "other changes leave the type as it is"
+    registered = topic_source(front.topics)
+    asked = TopicConfigBody.from_json(front.ask(GetTopicConfig(topic="timed")).body)
+    listed = TopicConfigs.from_json(front.ask(GetAllTopicConfig()).body).topic_config_table
+    one, every = registered.one("timed"), registered.all().topic_config_table
+    for shown in (asked, listed["timed"], one, every["timed"]):
+        assert shown is not None
+        assert (shown.read_queue_nums, shown.attributes) == (5, {"message.type": "DELAY"})
+    assert listed["T"].attributes is None
+    refused = front.ask(dataclasses.replace(made("timed"), attributes="+message.type=LITE"))
+    assert (refused.code, "message.type 'LITE'" in str(refused.remark)) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("topic", "text"),
     [
@@ -190,12 +209,15 @@ def test_groups_are_made_shown_and_deleted(front: Front) -> None:
     front = front.restarted()
     assert front.groups.get("g") == GroupSettings(consume_enable=False, retry_max=3, retry_queues=2)
     shown = SubscriptionGroups.from_json(front.ask(GetAllSubscriptionGroupConfig()).body)
+    assert (shown.data_version.timestamp, shown.data_version.counter) == (0, 0), "no change since the start"
     assert {name for name in shown.subscription_group_table if name not in GROUPS} == {"g"}
     assert shown.subscription_group_table.keys() > GROUPS
     assert shown.subscription_group_table["g"] == config
     assert SubscriptionGroupConfig.from_json(front.ask(GetSubscriptionGroupConfig(group="g")).body) == config
     front.offsets.commit("T", "g", 0, 1)
     assert front.ask(DeleteSubscriptionGroup(group_name="g")).code == 0
+    shown = SubscriptionGroups.from_json(front.ask(GetAllSubscriptionGroupConfig()).body)
+    assert (shown.data_version.timestamp, shown.data_version.counter) == (0, 1)
     front = front.restarted()
     assert front.groups.get("g") is None
     assert front.offsets.get("T", "g", 0) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,28 @@ def test_copies_of_a_broker_without_a_slave(broker: str) -> None:
     found = body(ask(broker, 907))
     assert (found["master"], found["inSyncSlaveNums"], found["haConnectionInfo"]) == (True, 0, [])
     assert found["masterCommitLogMaxOffset"] > 0
+
+
+def test_expired_segments_are_removed_now(start_broker: StartBroker, tmp_path: Path) -> None:
+    """The broker is restarted in between: what was sent in a run is kept by the time that this run has lasted."""
+    ini = write_ini(tmp_path, SECTION, maxSegmentSize=400, deletePolicy="delete,1")
+    broker = start_broker("start", "-f", ini)
+    with RocketMQ(str(broker.rocketmq_address)) as mq:
+        for number in range(MESSAGES):
+            mq.producer().send("orders", f"message {number}".ljust(400), partition=QUEUE)
+    broker.stop()
+    segments = sorted((broker.data / "orders-1").glob("*.meta"))
+    assert len(segments) >= MESSAGES
+    for path in segments[:2]:
+        past = path.stat().st_mtime - 3700
+        os.utime(path, (past, past))
+    where = str(start_broker("start", "-f", ini).rocketmq_address)
+    assert segments[0].exists()
+    ask(where, 329).checked()
+    assert [path.exists() for path in segments[:3]] == [False, False, True]
+    with RocketMQ(where) as mq:
+        kept = [(message.offset, message.data.rstrip()) for message in mq.browse("orders")]
+    assert kept == [(number, f"message {number}".encode()) for number in range(2, MESSAGES)]
 
 
 @pytest.mark.parametrize("code", [306, 316, 329])

@@ -14,7 +14,7 @@ from typing import Any, Final
 from metaq_broker.log.files.files import DiskSpace
 from metaq_broker.rocketmq.administration.running_figures import CurrentFigures, RunningFigures, Totals
 from metaq_broker.rocketmq.pulls.filters import filter_checker
-from recorded_differences import OF_ADMINISTRATION
+from recorded_differences import OF_ADMINISTRATION, OF_FIELDS
 from recordings import lines
 from remoting_brokers import FakeSession, Front
 
@@ -55,7 +55,7 @@ def compared(value: Any) -> Any:
     """A body without what differs from run to run, and what the real broker kept of requests that are refused here."""
     if not isinstance(value, dict):
         return value
-    shown = {name: each for name, each in value.items() if name != "dataVersion"}
+    shown = {name: each for name, each in value.items() if name not in OF_FIELDS["administration.jsonl"]}
     for table in ("topicConfigTable", "offsetTable"):
         if isinstance(shown.get(table), dict):
             kept = {name: each for name, each in shown[table].items() if not str(name).endswith("@" + WITHOUT_FIELD)}

@@ -177,6 +177,8 @@ def test_an_unknown_outcome_gets_no_answer_and_the_producer_is_asked(tmp_path: P
         record = read_record(asked.body)
         assert (record.topic, record.queue_id, record.body) == ("t", 1, b"order")
         assert record.property_map()["TRANSACTION_CHECK_TIMES"] == "1"
+        (waiting,) = broker.records(HALF_TOPIC)
+        assert "TRANSACTION_CHECK_TIMES" not in waiting.property_map()
         assert (await broker.ask(end(half, COMMIT))).code == 0
         assert broker.bodies(queue=1) == [b"order"]
 

@@ -1,6 +1,6 @@
 """What RocketMQ 4.9.7's name server was asked and answered, replayed against ours over real sockets.
 
-Each of the 171 recorded steps matches, but for those of ``DIFFERENCES``, and for a field of RocketMQ 5 in routes. What
+Each of the 171 recorded steps matches, but for those of ``OF_ROUTES``, and for a field of RocketMQ 5 in routes. What
 varies from run to run is not compared: see tests/golden/rocketmq/README.md.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from examples import in_one_test
 from local_servers import RunningNameServer, running_name_server
+from recorded_differences import OF_FIELDS, OF_ROUTES
 from recordings import content, lines
 
 from metaq.protocols.remoting.bodies.json_text import load_json
@@ -22,32 +22,6 @@ from metaq.protocols.remoting.command import Codec, RemotingCommand, request
 from metaq.protocols.remoting.frames import FrameDecoder, encode
 
 STEPS = lines("ns_routes.jsonl")[1:]
-
-MISSING_FIELD = "a request without a field that it needs is refused with a sentence, instead of done to nothing"
-UNKNOWN_CODE = "an unknown code is answered with 3, as RocketMQ 5 does, instead of leaving the caller to its deadline"
-NEW_TOPIC = "a topic that is new is taken under any data version, as RocketMQ 5 does"
-
-
-@dataclass(frozen=True)
-class Difference:
-    """What ours does instead: answers with ``code``, or (``None``) closes the connection; and why."""
-
-    code: int | None
-    why: str
-
-
-DIFFERENCES = {
-    34: Difference(0, NEW_TOPIC),
-    49: Difference(1, MISSING_FIELD),  # topics of a cluster without cluster
-    58: Difference(1, MISSING_FIELD),  # wipe without brokerName
-    81: Difference(1, MISSING_FIELD),  # put without value: Java keeps a null, which no client can read
-    94: Difference(1, MISSING_FIELD),  # delete without topic
-    95: Difference(3, UNKNOWN_CODE),  # 217
-    125: Difference(3, UNKNOWN_CODE),
-    126: Difference(3, UNKNOWN_CODE),  # a heartbeat
-    149: Difference(None, "a header with bare keys is no JSON; RocketMQ 5 closes as well, and no client sends it"),
-    157: Difference(3, UNKNOWN_CODE),  # a header without any field: code 0
-}
 
 
 class Connection:
@@ -115,12 +89,12 @@ class Replay:
 
     def check(self, line: dict[str, Any], connection: Connection) -> None:
         """Compare what comes with what was recorded, or with the difference."""
-        difference = DIFFERENCES.get(line["n"])
-        if difference is not None and difference.code is not None:
+        code, why = OF_ROUTES.get(line["n"], (None, None))
+        if code is not None:
             (reply,) = connection.receive(1)
-            assert reply.code == difference.code
+            assert reply.code == code
             assert reply.remark or reply.code == 0
-        elif difference is not None or line.get("closed"):
+        elif why is not None or line.get("closed"):
             assert connection.is_closed()
             connection.socket.close()
         elif line["replies"]:
@@ -168,7 +142,7 @@ def without(values: dict[str, Any], names: set[str]) -> dict[str, Any]:
 def with_acting_master(value: Any) -> Any:
     """The same as RocketMQ 5 sends it: clients written in Rust require the field of every broker."""
     if isinstance(value, dict):
-        more = {"enableActingMaster": False} if "brokerAddrs" in value else {}
+        more = dict.fromkeys(OF_FIELDS["ns_routes.jsonl"], False) if "brokerAddrs" in value else {}
         return {name: with_acting_master(each) for name, each in value.items()} | more
     if isinstance(value, list):
         return [with_acting_master(each) for each in value]
@@ -202,7 +176,7 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replay]:
 
 def test_the_recording_is_whole() -> None:
     assert [line["n"] for line in STEPS] == list(range(1, 172))
-    assert set(DIFFERENCES) <= {line["n"] for line in STEPS}
+    assert OF_ROUTES.keys() <= {line["n"] for line in STEPS}
 
 
 @in_one_test("line", STEPS)
