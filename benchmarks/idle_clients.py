@@ -205,7 +205,7 @@ def _run(work: Awaitable[None]) -> None:
     asyncio.run(work)  # type: ignore[arg-type]
 
 
-KINDS: Final[dict[str, Kind]] = {
+ALL_AWAY: Final[Mapping[str, Kind]] = {
     "producer": Kind("broker", lambda at, folder: _produce(MetaQ(at))),
     "producer, asyncio": Kind("broker", lambda at, folder: _run(_produce_async(AsyncMetaQ(at)))),
     "ordered producer": Kind("broker", lambda at, folder: _produce_in_order(MetaQ(at), folder)),
@@ -233,11 +233,14 @@ KINDS: Final[dict[str, Kind]] = {
     "RocketMQ mirror": Kind("rocketmq", lambda at, folder: _mirror(RocketMQ(at), folder)),
 }
 ROCKETMQ_NEEDS: Final = {"name server": "name server away", "registered at a name server": "broker away"}
-KINDS |= {
-    f"{name}, {words}": Kind(need, kind.work)
-    for need, words in ROCKETMQ_NEEDS.items()
-    for name, kind in list(KINDS.items())
-    if kind.needs == "rocketmq"
+KINDS: Final[Mapping[str, Kind]] = {
+    **ALL_AWAY,
+    **{
+        f"{name}, {words}": Kind(need, kind.work)
+        for need, words in ROCKETMQ_NEEDS.items()
+        for name, kind in ALL_AWAY.items()
+        if kind.needs == "rocketmq"
+    },
 }
 
 

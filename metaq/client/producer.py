@@ -342,21 +342,22 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         failures += [writer.settle() for writer in writers]
         failure = next((one for one in failures if one is not None), None)
         if failure is not None:
-            self._look_up_next(topic)  # the partition may have another master by now
+            self._look_up_again(topic)  # the partition may have another master by now
         return failure
 
     def _failed(self, topic: str, blocks: Iterable[Block], failure: MetaqError) -> MetaqError:
         """Settle blocks that were not sent; return why."""
-        self._look_up_next(topic)
+        self._look_up_again(topic)
         for block in blocks:
             settle_block(block, None, failure)
         return failure
 
-    def _look_up_next(self, topic: str) -> None:
-        """Have the next send look a topic up; with ``keeps_routes`` in a thread."""
-        route = self._routes.pop(topic, None)
-        if route is not None and self._keeps_routes:
-            self._routes[topic] = route._replace(old_s=self._pool.clock.monotonic())
+    def _look_up_again(self, topic: str) -> None:
+        """Forget the brokers of a topic; with ``keeps_routes``, look them up in a thread, and use them meanwhile."""
+        if not self._keeps_routes:
+            self._routes.pop(topic, None)
+        elif self.knows(topic):
+            self.submissions.lookups.start(topic, self.renew)
 
     def _connected(self, stack: ExitStack, address: Address) -> tuple[Session, RetryPolicy]:
         """Lease a session, and return how often its blocks are sent again. The next master of a pair is waited for."""

@@ -138,6 +138,9 @@ def test_messages_of_other_brokers_are_sent_while_one_is_away(two: Two, killed: 
             assert producer.send("t", str(number), partition=first) is None
             assert producer.send("t", str(number), partition=second) is not None
         assert producer.spooled == {P0: 20}
+        if not killed:
+            two.first.process.send_signal(signal.SIGCONT)
+            assert producer.recover(DEADLINE_S)
 
 
 @pytest.mark.parametrize("call", [*list(CALLS)[:2], *rarely(*list(CALLS)[2:])])
