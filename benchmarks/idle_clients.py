@@ -1,6 +1,6 @@
 """CPU of each kind of client while the broker, name server or ZooKeeper that it needs is away.
 
-python benchmarks/idle_clients.py [--seconds 10] [--json FILE]
+python benchmarks/idle_clients.py [--seconds 10] [--only TEXT] [--json FILE]
 
 Each client is a process of its own. First it sends, or reads all messages. Then the server that it needs is killed.
 After a pause in which clients notice that, the CPU seconds (user and system) of each process are measured; clients that
@@ -19,15 +19,17 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from figures import Figure, Report, arguments
 
 from metaq import AsyncMetaQ, AsyncRocketMQ, MetaQ, RocketMQ
 from metaq.errors import MetaqError
+from metaq.model import Address
 from metaq.operate.mirror.mirror import Mirror
 from metaq.operate.mirror.progress import ProgressFile
 from metaq.testing.broker_process import BrokerProcess as LocalBroker
+from metaq.testing.ports import free_port
 
 TOPIC: Final = "bench"
 SETTLE_S = 15.0
@@ -188,7 +190,8 @@ async def _transact_async(mq: AsyncRocketMQ) -> None:
 
 class Kind(NamedTuple):
     """A client, and the server that is killed: ``broker`` of a list, ``rocketmq`` (name server and broker in one),
-    ``zookeeper``, or a broker that is ``registered`` there.
+    ``name server`` whose broker stays up, or a broker that is ``registered at a name server``; ``zookeeper``, or a
+    broker that is ``registered`` there.
     """
 
     needs: str
@@ -202,7 +205,7 @@ def _run(work: Awaitable[None]) -> None:
     asyncio.run(work)  # type: ignore[arg-type]
 
 
-KINDS: Final[Mapping[str, Kind]] = {
+ALL_AWAY: Final[Mapping[str, Kind]] = {
     "producer": Kind("broker", lambda at, folder: _produce(MetaQ(at))),
     "producer, asyncio": Kind("broker", lambda at, folder: _run(_produce_async(AsyncMetaQ(at)))),
     "ordered producer": Kind("broker", lambda at, folder: _produce_in_order(MetaQ(at), folder)),
@@ -229,6 +232,16 @@ KINDS: Final[Mapping[str, Kind]] = {
     "RocketMQ browser that follows": Kind("rocketmq", lambda at, folder: _follow(RocketMQ(at))),
     "RocketMQ mirror": Kind("rocketmq", lambda at, folder: _mirror(RocketMQ(at), folder)),
 }
+ROCKETMQ_NEEDS: Final = {"name server": "name server away", "registered at a name server": "broker away"}
+KINDS: Final[Mapping[str, Kind]] = {
+    **ALL_AWAY,
+    **{
+        f"{name}, {words}": Kind(need, kind.work)
+        for need, words in ROCKETMQ_NEEDS.items()
+        for name, kind in ALL_AWAY.items()
+        if kind.needs == "rocketmq"
+    },
+}
 
 
 # ---- what they need, and what they cost
@@ -239,6 +252,34 @@ class Needed(NamedTuple):
 
     at: str
     take_away: Callable[[], object]
+
+
+class NameServerProcess:
+    """``metaq-namesrv`` with its files in ``folder``, which runs from the beginning of the block."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self.address = folder, Address("127.0.0.1", free_port())
+
+    def __enter__(self) -> Self:
+        file = self._folder / "namesrv.properties"
+        file.write_text(
+            f"listenPort={self.address.port}\nbindAddress=127.0.0.1\nkvConfigPath={self._folder / 'kvConfig.json'}\n"
+        )
+        command = [sys.executable, "-m", "metaq_broker.rocketmq.nameserver", "start", "-c", str(file)]
+        with open(self._folder / "log", "w") as log:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            if " ready on " not in (line := lines.readline()):
+                sys.exit(f"the name server did not get ready: {line!r}")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
 
 
 @contextmanager
@@ -257,6 +298,16 @@ def places(folder: Path, needs: set[str]) -> Iterator[dict[str, Needed]]:
                 local = stack.enter_context(LocalBroker(own))
                 at = str(local.address) if need == "broker" else local.name_servers
                 found[need] = Needed(at, local.kill)
+                continue
+            if need in ROCKETMQ_NEEDS:
+                name_server = stack.enter_context(NameServerProcess(own))
+                section = f"[rocketmq]\nenabled=true\nport={free_port()}\nbrokerIP1=127.0.0.1\n"
+                section += f"brokerName=broker-a\nnamesrvAddr={name_server.address}\n"
+                registered = BrokerProcess(own / "broker", "", 0, f"[topic={TOPIC}]\n[topic=copy-{TOPIC}]\n{section}")
+                stack.callback(registered.kill)
+                registered.start()
+                killed = name_server.kill if need == "name server" else registered.kill
+                found[need] = Needed(str(name_server.address), killed)
                 continue
             zookeeper = ZooKeeperServer(own / "zookeeper", TICK_MS)
             stack.callback(zookeeper.kill)
@@ -328,12 +379,14 @@ def main(given: Sequence[str] | None = None) -> int:
     """Run the measurements; return the exit status: 1 if one is above its limit."""
     parser = arguments(__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="of counting")
+    parser.add_argument("--only", metavar="TEXT", default="", help="only clients with TEXT in their name")
     options = parser.parse_args(given)
+    names = [name for name in KINDS if options.only in name]
     with (
         tempfile.TemporaryDirectory(prefix="metaq-bench-") as folder,
         Report("Clients while what they need is away", options.json) as report,
     ):
-        for name, share in measure(Path(folder), list(KINDS), options.seconds):
+        for name, share in measure(Path(folder), names, options.seconds):
             figure = Figure(f"idle, {name}", "% CPU", share, MAX, "limit", "less", aim=1.0)
             report.add(figure)
     return int(any(figure.met is False for figure in report.figures))

@@ -261,7 +261,8 @@ class MetaQ(BlockingClient):
         from metaq.client.checkup.reach import ConnectSettings
 
         brokers = [] if self._zookeeper is not None else list(dict.fromkeys(_addresses(self._cluster)))
-        return MetaqCheckup(brokers, self._zookeeper, ConnectSettings(self._tls, timeout)).findings()
+        checkup = MetaqCheckup(brokers, self._zookeeper, ConnectSettings(self._tls, timeout))
+        return self._while_open(checkup.findings())
 
     @property
     def relay(self) -> Relay:

@@ -87,9 +87,9 @@ class OrderedProducer(ClosedByBlock):
             if not 0 < seconds < 86400:
                 raise ValueError(f"{name} {seconds!r}: expected seconds above 0, below a day")
         self._fixed = {topic: parse_partition_map(text) for topic, text in partitions.items()}
-        self._producer = Producer(directory, pool)
+        self._producer = Producer(directory, pool, keeps_routes=True)
         self._hurried_pool = pool.hurried(send_timeout_s)
-        self._hurried = Producer(directory, self._hurried_pool, retries=1)  # the broker may just have restarted
+        self._hurried = Producer(directory, self._hurried_pool, retries=1, keeps_routes=True)  # for a restart
         self._lookups = TopicLookups(send_timeout_s)
         self._partitioner, self._retry_s, self._spool = partitioner or by_key(), retry_s, Spool(spool)
         self._sending: defaultdict[TopicPartition, threading.Lock] = defaultdict(threading.Lock)

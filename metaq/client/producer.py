@@ -74,9 +74,14 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         on_overflow: OnOverflow[Message] = "block",
         max_block_s: float = MAX_BLOCK_S,
         retries: int = RETRIES,
+        keeps_routes: bool = False,
     ) -> None:
-        """``retries``: how often in a row blocks are sent again after a lost connection or a missed deadline."""
-        self._retries = retries
+        """``retries``: how often in a row blocks are sent again after a lost connection or a missed deadline.
+
+        ``keeps_routes``: after a failure, the known brokers of a topic are used until a look-up has succeeded. So one
+        broker that is away does not affect messages whose partitions are at others.
+        """
+        self._retries, self._keeps_routes = retries, keeps_routes
         self._directory, self._pool = directory, pool
         self._partitioner = by_key() if partitioner is None else one_at_a_time(partitioner)
         self._routes: dict[str, _Route] = {}
@@ -338,15 +343,22 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         failures += [writer.settle() for writer in writers]
         failure = next((one for one in failures if one is not None), None)
         if failure is not None:
-            self._routes.pop(topic, None)  # the partition may have another master by now
+            self._look_up_again(topic)  # the partition may have another master by now
         return failure
 
     def _failed(self, topic: str, blocks: Iterable[Block], failure: MetaqError) -> MetaqError:
         """Settle blocks that were not sent; return why."""
-        self._routes.pop(topic, None)
+        self._look_up_again(topic)
         for block in blocks:
             settle_block(block, None, failure)
         return failure
+
+    def _look_up_again(self, topic: str) -> None:
+        """Forget the brokers of a topic; with ``keeps_routes``, look them up in a thread, and use them meanwhile."""
+        if not self._keeps_routes:
+            self._routes.pop(topic, None)
+        elif self.knows(topic):
+            self.submissions.lookups.start(topic, self.renew)
 
     def _connected(self, stack: ExitStack, address: Address) -> tuple[Session, RetryPolicy]:
         """Lease a session, and return how often its blocks are sent again. The next master of a pair is waited for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
@@ -41,6 +42,7 @@ class Ended(Protocol):
 
 
 E = TypeVar("E", bound=Ended)
+F = TypeVar("F")
 
 
 class BlockingClient(ClosedByBlock):
@@ -58,6 +60,13 @@ class BlockingClient(ClosedByBlock):
     def _require_open(self) -> None:
         """Raise ``ValueError`` if the client is closed."""
         self._connections.check_open()
+
+    def _while_open(self, findings: Iterator[F]) -> Iterator[F]:
+        """Yield ``findings``; raise ``ValueError`` when the client is closed."""
+        self._require_open()
+        for each in findings:
+            yield each
+            self._require_open()
 
     def close(self, timeout: float | None = None) -> None:
         """Send the messages that producers hold, each for ``timeout`` seconds at most, and close everything.

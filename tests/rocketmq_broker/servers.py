@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import partial
 from typing import Final
 
 import fix_broker
@@ -76,4 +75,4 @@ def committed(server: Server, group: str, topic: str, queues: int) -> int:
     return sum(int(answer.fields["offset"]) for answer in answers if not answer.code)
 
 
-wait_until = partial(fix_broker.wait_until, deadline_s=30.0)
+wait_until = fix_broker.wait_until

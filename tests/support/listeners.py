@@ -85,14 +85,14 @@ class Cut:
 
 
 class Relay(Listener):
-    """Passes on what clients and ``target`` say to each other, until one of them goes."""
+    """Passes on what clients and ``target`` say to each other, until one of them goes. ``target`` may change."""
 
     def __init__(self, target: Address) -> None:
-        self._target = target
+        self.target = target
         super().__init__(self._relay)
 
     def _relay(self, client: socket.socket) -> None:
-        with client, socket.create_connection((self._target.host, self._target.port), DEADLINE_S) as server:
+        with client, socket.create_connection((self.target.host, self.target.port), DEADLINE_S) as server:
             self.accepted.append(server)
             while True:
                 for side in select.select([client, server], [], [])[0]:

@@ -197,7 +197,8 @@ class RocketMQ(BlockingClient):
         from metaq.client.checkup.rocketmq import RocketmqCheckup
 
         connect_settings = ConnectSettings(self._tls, timeout)
-        return RocketmqCheckup(self._directory.servers, connect_settings, self._credentials).findings()
+        checkup = RocketmqCheckup(self._directory.servers, connect_settings, self._credentials)
+        return self._while_open(checkup.findings())
 
     @property
     def cluster(self) -> RocketClusterView:

@@ -119,7 +119,7 @@ async def test_a_partition_is_deleted_though_the_other_member_confirms_nothing(t
     await leader.put(numbered(2))
     put(leader.engine, "t", 0, numbered(1, "not synced"), leader.answers.append)
     leader.stores.store_of("t").get_or_create("t", 1)  # as a transaction does that is rolled back
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await leader.maintenance.delete("t", [0, 1], force=True) == [0, 1]
     assert [type(answer) for answer in leader.answers] == [StorageFailed] * 3
     assert "partition t-0 is being deleted" in str(leader.answers[2])

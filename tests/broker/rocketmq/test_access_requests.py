@@ -84,6 +84,7 @@ def passes(front: Front, made: RemotingCommand, name: str | None, session: FakeS
 TOPIC = {"topic": "orders", "queueId": "0"}
 GROUP = {"consumerGroup": "readers"}
 ADMIN_CODES = sorted(code for code, header in REQUESTS.items() if header.RIGHT is Right.ADMIN)
+IN_BODY_CODES = sorted(code for code, header in REQUESTS.items() if header.RIGHT is Right.IN_BODY)
 OPEN_CODES = sorted(code for code, header in REQUESTS.items() if header.RIGHT is Right.OPEN)
 NEEDS: list[tuple[int, dict[str, str], Any, str]] = [
     (10, TOPIC, b"", "writer"),
@@ -142,6 +143,31 @@ def test_what_an_account_needs(front: Front, code: int, ext: dict[str, str], bod
     assert not passes(front, made, None)
     if code not in ADMIN_CODES:
         assert passes(front, made, "open")
+
+
+def with_topics(code: int, *topics: str) -> object:
+    """The body of a request of the group ``readers``, with such topics."""
+    queues = [{"topic": topic, "brokerName": "b", "queueId": 0} for topic in topics]
+    subscriptions = [{"topic": topic} for topic in topics]
+    match code:
+        case 34:
+            group = {"groupName": "readers", "subscriptionDataSet": subscriptions}
+            return {"clientID": "1", "consumerDataSet": [group]}
+        case 46:
+            return {"clientId": "1", "group": "readers", "subscriptionData": subscriptions[-1]}
+        case 41 | 42:
+            return {"consumerGroup": "readers", "clientId": "1", "mqSet": queues}
+    raise NotImplementedError(code)
+
+
+@pytest.mark.parametrize("code", IN_BODY_CODES)
+def test_each_topic_of_a_body_must_be_readable(front: Front, code: int) -> None:
+    for readable in (["orders"], ["orders", "both"], ["orders", "%RETRY%readers"]):
+        assert passes(front, command(code, {}, with_topics(code, *readable)), "reader")
+    for other in ("other", "dead", "%RETRY%closed", "%RETRY%others"):
+        made = command(code, {}, with_topics(code, "orders", other))
+        assert not passes(front, made, "reader")
+        assert passes(front, made, "boss")
 
 
 @pytest.mark.parametrize("code", OPEN_CODES)

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from local_servers import broker_thread
+from local_servers import broker_thread, running_name_server
 from metaq_broker.serve.foreign import METAQ, ROCKETMQ, foreign_client
 
 from metaq.model import Address
@@ -52,17 +52,18 @@ def test_they_are_answered_in_their_protocol_and_named_in_the_log(
 ) -> None:
     port = free_port()
     rest = f"[topic=*]\n[rocketmq]\nenabled=true\nport={port}\nbrokerIP1=127.0.0.1\n"
-    with broker_thread(tmp_path, rest) as metaq:
-        for address, own in ((metaq, "MetaQ"), (Address("127.0.0.1", port), "RocketMQ")):
+    with broker_thread(tmp_path, rest) as metaq, running_name_server(tmp_path / "name-server") as name_server:
+        of_rocketmq = (Address("127.0.0.1", port), name_server.address)
+        for address, own in ((metaq, "MetaQ"), *((each, "RocketMQ") for each in of_rocketmq)):
             head, _, text = answer(address, b"GET /topics HTTP/1.1\r\n\r\n").partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 400 ")
             assert text.decode() == f"This port is for clients of {own}, not for HTTP.\n"
             assert answer(address, TLS_HELLO) == bytes.fromhex("15030300020228")
         assert answer(metaq, FRAME) == b""
-        assert answer(Address("127.0.0.1", port), b"version 1\r\n") == b""
+        assert [answer(each, b"version 1\r\n") for each in of_rocketmq] == [b"", b""]
     warned = [record for record in caplog.records if "speaks another protocol" in record.getMessage()]
     spoken = [(record.fields["speaks"], record.fields["port_speaks"]) for record in warned]  # type: ignore[attr-defined]
     assert spoken == [
-        ("HTTP", "MetaQ"), ("TLS", "MetaQ"), ("HTTP", "RocketMQ"), ("TLS", "RocketMQ"), ("RocketMQ", "MetaQ"),
-        ("MetaQ", "RocketMQ"),
+        ("HTTP", "MetaQ"), ("TLS", "MetaQ"), *[("HTTP", "RocketMQ"), ("TLS", "RocketMQ")] * 2, ("RocketMQ", "MetaQ"),
+        *[("MetaQ", "RocketMQ")] * 2,
     ]  # fmt: skip

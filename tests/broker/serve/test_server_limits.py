@@ -277,6 +277,24 @@ class TestRequests:
         others_go_on(broker)
         assert memory_bytes(broker) - before < 32 * MIB
 
+    @pytest.mark.parametrize("command", ["get", "fget"])
+    def test_consumers_that_never_read_take_half_as_much_again_at_most(self, command: str, tmp_path: Path) -> None:
+        broker = launch_with(tmp_path, f"maxBufferedBytes={32 * MIB}\n")
+        frame = encode_frame(0, 1, b"\0\0\0\x04kind" + bytes(10_000))
+        with closing(broker.client()) as client:
+            assert client.result(encode(PutBatch("typed", 0, frame * 100, 100, 1)))[0] == 200
+        before = memory_bytes(broker)
+        request = b"%b typed g 0 0 1048576 %b7\r\n" % (command.encode(), b"kind " if command == "fget" else b"")
+        with ExitStack() as clients:
+            for _ in range(100):
+                client = clients.enter_context(closing(broker.client()))
+                with suppress(ConnectionError):  # those that hold most are cut
+                    client.send(request * 100)
+            for _ in range(10):
+                others_go_on(broker)
+                assert memory_bytes(broker) - before < 1.5 * 32 * MIB, "they ask for 10 GiB"
+        broker.end()
+
     def test_expensive_questions_take_turns_with_others(self, broker: RunningBroker, rude: ExitStack) -> None:
         block = encode_frame(0, 0, bytes(80)) * 10_000
         with closing(broker.client()) as client:

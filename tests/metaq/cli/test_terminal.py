@@ -113,7 +113,7 @@ class TestStatusLine:
             return asked * 1000
 
         with StatusLine().progress(count, "sent to orders"):
-            assert enough.wait(30)
+            assert enough.wait(60)
         shown = terminal.getvalue().split(CLEAR)
         assert [text.partition(" sent to orders, ")[0] for text in shown[1:3]] == ["1,000 messages", "2,000 messages"]
         assert shown[-1] == ""  # it is gone

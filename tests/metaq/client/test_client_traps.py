@@ -174,7 +174,7 @@ class TestLoops:
 
         async def main() -> int:
             async with metaq_memory.async_client() as mq, mq.consumer("g", ["orders"], **QUICK) as consumer:
-                wait = asyncio.timeout(10)
+                wait = asyncio.timeout(60)
                 async with wait:
                     first = await consumer.fetch(1)
                     return len(first) + len(await consumer.fetch(1000))

@@ -23,12 +23,17 @@ XID = Xid(1, b"g", b"b", "u")
 Call = Callable[[Any], Any]
 
 
-def in_metaq(mq: Any, spool: Path) -> dict[str, Any]:
+async def opened(made: Any) -> Any:
+    """Enter the block of something, whether that is awaited or not."""
+    return await made.__aenter__() if hasattr(made, "__aenter__") else made.__enter__()
+
+
+async def in_metaq(mq: Any, spool: Path) -> dict[str, Any]:
     """One of each that a client of MetaQ's makes."""
     return {
         "client": mq,
         "producer": mq.producer(),
-        "ordered": mq.ordered_producer({"orders": "0:1"}, spool=spool),
+        "ordered": await opened(mq.ordered_producer({"orders": "0:1"}, spool=spool)),
         "transaction": mq.producer().transaction(),
         "branch": mq.xa(b"g", b"b", unique="u"),
         "consumer": mq.consumer("g", ["orders"]),
@@ -36,22 +41,32 @@ def in_metaq(mq: Any, spool: Path) -> dict[str, Any]:
         "browser": mq.browse("orders"),
         "search": mq.search_id("orders", 1),
         "view": mq.cluster,
+        **in_threads_only(mq),
     }
 
 
-def in_rocketmq(mq: Any, spool: Path) -> dict[str, Any]:
+def in_threads_only(mq: Any) -> dict[str, Any]:
+    """What the clients for asyncio do not have."""
+    found = {"checkup": mq.checkup()} if hasattr(mq, "checkup") else {}
+    return found | ({"relay": mq.relay, "kept view": mq.cluster_kept(60)} if hasattr(mq, "relay") else {})
+
+
+async def in_rocketmq(mq: Any, spool: Path) -> dict[str, Any]:
     """One of each that a client of RocketMQ's makes."""
+    transactional = await opened(mq.transactional_producer("g", lambda message: Outcome.UNKNOWN))
     return {
         "client": mq,
         "producer": mq.producer(),
         "rocketmq producer": mq.producer(),
-        "transactional": mq.transactional_producer("g", lambda message: Outcome.UNKNOWN),
+        "transactional": transactional,
+        "transaction": transactional.transaction(),
         "consumer": mq.consumer("g", ["orders"]),
         "broadcast": mq.broadcast_consumer("g", ["orders"]),
         "browser": mq.browse("orders"),
         "view": mq.cluster,
         "lookup": mq.lookup,
         "topics": mq.topics,
+        **in_threads_only(mq),
     }
 
 
@@ -110,6 +125,14 @@ CALLS: dict[str, dict[str, Call]] = {
     "browser": {"iterate": lambda it: first_of(it)},
     "search": {"iterate": lambda it: first_of(it)},
     "view": VIEWS,
+    "kept view": VIEWS,
+    "checkup": {"iterate": lambda it: first_of(it)},
+    "relay": {
+        "put": lambda it: it.put("orders", 0, 0, b"x"),
+        "get": lambda it: it.get("orders", "g", 0, 0, 1000),
+        "offset": lambda it: it.offset("orders", "g", 0, 0),
+        "stats": lambda it: it.stats(),
+    },
     "lookup": {"by_key": lambda it: it.by_key("orders", "k"), "by_id": lambda it: it.by_id("orders", "1" * 32)},
     "topics": {
         "create": lambda it: it.create("orders"),
@@ -125,6 +148,13 @@ ONLY_METAQ: dict[str, Call] = {
     "commit": lambda it: it.commit(XID),
     "rollback": lambda it: it.rollback(XID),
     "search_key": lambda it: it.search_key("orders", "k"),
+    "search_id": lambda it: it.search_id("orders", 1),
+}
+CHECKUP: dict[str, Call] = {"checkup": lambda it: it.checkup()}
+ONLY_IN_THREADS: dict[str, Call] = {
+    **CHECKUP,
+    "relay": lambda it: it.relay,
+    "cluster_kept": lambda it: it.cluster_kept(60),
 }
 ONLY_ROCKETMQ: dict[str, Call] = {
     **MAKES,
@@ -164,10 +194,10 @@ async def refused(made: dict[str, Any], client_calls: dict[str, Call]) -> list[s
 async def test_nothing_of_metaq_works_when_the_client_is_closed(metaq_memory: MemoryServer, tmp_path: Path) -> None:
     metaq_memory.client().producer().send("orders", "one")
     mq = MetaQ(metaq_memory.cluster)
-    made = in_metaq(mq, tmp_path / "spool")
+    made = await in_metaq(mq, tmp_path / "spool")
     mq.close()
     mq.close()
-    assert await refused(made, ONLY_METAQ) == []
+    assert await refused(made, ONLY_METAQ | ONLY_IN_THREADS) == []
 
 
 @in_loop
@@ -176,7 +206,7 @@ async def test_nothing_of_async_metaq_works_when_the_client_is_closed(
 ) -> None:
     metaq_memory.client().producer().send("orders", "one")
     mq = AsyncMetaQ(metaq_memory.cluster)
-    made = in_metaq(mq, tmp_path / "spool")
+    made = await in_metaq(mq, tmp_path / "spool")
     await mq.close()
     await mq.close()
     assert await refused(made, ONLY_METAQ) == []
@@ -185,27 +215,35 @@ async def test_nothing_of_async_metaq_works_when_the_client_is_closed(
 @in_loop
 async def test_nothing_of_rocketmq_works_when_the_client_is_closed(tmp_path: Path) -> None:
     mq = RocketMQ("127.0.0.1:1")
-    made = in_rocketmq(mq, tmp_path)
+    made = await in_rocketmq(mq, tmp_path)
     mq.close()
-    assert await refused(made, ONLY_ROCKETMQ) == []
+    assert await refused(made, ONLY_ROCKETMQ | CHECKUP) == []
 
 
 @in_loop
 async def test_nothing_of_async_rocketmq_works_when_the_client_is_closed(tmp_path: Path) -> None:
     mq = AsyncRocketMQ("127.0.0.1:1")
-    made = in_rocketmq(mq, tmp_path)
+    made = await in_rocketmq(mq, tmp_path)
     await mq.close()
     assert await refused(made, ONLY_ROCKETMQ) == []
 
 
+async def closed(made: Any) -> None:
+    """Close something, whether that is awaited or not."""
+    if isawaitable(closing := made.close()):
+        await closing
+
+
+@pytest.mark.parametrize("client", [RocketMQ, AsyncRocketMQ])
 @in_loop
-async def test_what_is_closed_by_itself_in_rocketmq(tmp_path: Path) -> None:
-    with RocketMQ("127.0.0.1:1") as mq:
-        made = in_rocketmq(mq, tmp_path)
-        mine = {name: made[name] for name in ("producer", "rocketmq producer", "transactional", "consumer")}
-        for one in mine.values():
-            one.close()
-        assert await refused(mine, {}) == []
+async def test_what_is_closed_by_itself_in_rocketmq(client: type[RocketMQ | AsyncRocketMQ], tmp_path: Path) -> None:
+    mq = client("127.0.0.1:1")
+    made = await in_rocketmq(mq, tmp_path)
+    closable = ("producer", "rocketmq producer", "transactional", "consumer", "broadcast")
+    for name in closable:
+        await closed(made[name])
+    assert await refused({name: made[name] for name in (*closable, "transaction")}, {}) == []
+    await closed(mq)
 
 
 @pytest.mark.parametrize("client", [MetaQ, RocketMQ])
@@ -215,15 +253,19 @@ def test_parked_messages_are_of_this_machine_and_outlast_the_client(client: type
     assert [list(parked), list(of_consumer)] == [[], []]
 
 
+@pytest.mark.parametrize("client", [MetaQ, AsyncMetaQ])
 @in_loop
-async def test_what_is_closed_by_itself_does_not_work_either(metaq_memory: MemoryServer, tmp_path: Path) -> None:
-    with MetaQ(metaq_memory.cluster) as mq:
-        made = in_metaq(mq, tmp_path / "spool")
-        mine = {name: made[name] for name in ("producer", "ordered", "consumer", "broadcast")}
-        for one in mine.values():
-            one.close()
-        assert await refused(mine, {}) == []
-        assert mq.cluster.topics() is not None
+async def test_what_is_closed_by_itself_does_not_work_either(
+    client: type[MetaQ | AsyncMetaQ], metaq_memory: MemoryServer, tmp_path: Path
+) -> None:
+    mq = client(metaq_memory.cluster)
+    made = await in_metaq(mq, tmp_path / "spool")
+    mine = {name: made[name] for name in ("producer", "ordered", "consumer", "broadcast")}
+    for one in mine.values():
+        await closed(one)
+    assert await refused(mine, {}) == []
+    await outcome_of(mq, lambda it: it.cluster.topics())
+    await closed(mq)
 
 
 def test_a_client_that_is_closed_takes_its_consumers_out_of_their_groups(metaq_memory: MemoryServer) -> None:

@@ -35,7 +35,7 @@ class Life:
 
     async def noted(self) -> None:
         """Wait until the file says what the table has counted."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (self.table.get(KEY) or b"") not in _content(self.folder).split():
                 await asyncio.sleep(0.002)
 

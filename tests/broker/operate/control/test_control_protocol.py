@@ -252,7 +252,7 @@ async def harness(directory: Path) -> AsyncIterator[Harness]:
     made = Harness(directory)
     await made.server.start()
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             yield made
     finally:
         made.go_on.set()

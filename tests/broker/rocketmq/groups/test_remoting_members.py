@@ -114,7 +114,7 @@ def test_changes_of_a_large_group_are_notified_together(front: Front, monkeypatc
         for session in sessions:
             session.pushed.clear()
         joined(front, "last", "g")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not all(session.pushed for session in sessions):
                 await asyncio.sleep(0.005)
         found = {tuple(reported(session)) for session in sessions}

@@ -77,7 +77,7 @@ def test_it_follows_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
         file = AccountsFile(Files(), path)
         file.start()
         path.write_text("wrong")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while "the accounts stay as they were" not in caplog.text:
                 await asyncio.sleep(0.005)
             assert list(file.accounts.accounts) == ["a"]

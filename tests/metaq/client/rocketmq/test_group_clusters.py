@@ -172,8 +172,12 @@ def test_a_broker_that_accepts_less_than_its_name_server(
     more += "tls.server.mode=enforcing\n"
     brokers.enter_context(rocketmq_broker(tmp_path / "a", free_port(), "a", more, topics, **files))
     wait_until(lambda: len(brokers_at(server.address)) == 1 + others, "all are registered")
-    member = clients(str(server.address), tls=TlsSettings(certificates.ca_file) if with_tls else None)(ordered=ordered)
-    began_s = time.monotonic()
-    with pytest.raises(refusal, match=text):
-        member.fetch(timeout=60)
-    assert time.monotonic() - began_s < 50, "a consumer waits for a broker for ever"
+    make = clients(str(server.address), tls=TlsSettings(certificates.ca_file) if with_tls else None)
+    took_s: list[float] = []
+    while not took_s or (took_s[-1] > 15 and len(took_s) < 3):  # a busy machine's server may answer too late
+        member = make(ordered=ordered, consumer_id=f"member-{len(took_s)}")
+        began_s = time.monotonic()
+        with pytest.raises(refusal, match=text):
+            member.fetch(timeout=60)
+        took_s.append(time.monotonic() - began_s)
+    assert took_s[-1] <= 15, "an answer is given up after 30 s"

@@ -226,6 +226,14 @@ def test_a_narrowed_selection_is_no_loss_and_nothing_waits(
     assert harness.drained(harness.stream(subscribe="orders,carts"), position)[1] == [b"2"]
 
 
+def test_the_checkpoint_of_another_topic_is_said_to_be_that(harness: RocketMQHarness) -> None:
+    harness.cluster.create_topic("carts", queues=1)
+    harness.put("a0", b"1", topic="carts")
+    position, _ = harness.drained(harness.stream(subscribe="carts", startingOffsets="earliest"))
+    with pytest.raises(NotSelected, match=r"carts/broker-a:0, .*which the option subscribe.*; for another query, give"):
+        harness.drained(harness.stream(subscribe="orders"), position)
+
+
 def test_a_broker_that_is_away_for_too_long_fails_the_query(harness: RocketMQHarness) -> None:
     harness.put("b0", b"1")
     reader = harness.stream(startingOffsets="earliest", brokerWaitMs="20s", lossGraceMs="1s", retries="0")
