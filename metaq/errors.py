@@ -57,8 +57,8 @@ _MAY_BE_COMMITTED: Final = re.compile("is committed, and readable once|outcome o
 _MAY_BE_STORED: Final = "it may be stored"
 """In the text of a refused put: the message may become readable later, such as once the slave has it."""
 
-_SAYS_STORED: Final = re.compile("may be stored|may have stored")
-"""In the reason of a failed send: it says already that a message may be stored."""
+_SAYS_STORED: Final = re.compile("(?<!others )may be stored|may have stored")
+"""In the reason of a failed send: it says already that this message may be stored."""
 
 
 def says_may_be_stored(text: str) -> bool:

@@ -29,7 +29,15 @@ from metaq.client.sending.spool import Spool
 from metaq.client.sending.topic_lookups import TopicLookups
 from metaq.client.shells import ClosedByBlock
 from metaq.discovery.base import Directory
-from metaq.errors import BrokerError, MetaqError, SendFailed, StoreFailed, TopicNotFound
+from metaq.errors import (
+    BrokerError,
+    ConnectionFailed,
+    DeadlineExceeded,
+    MetaqError,
+    SendFailed,
+    StoreFailed,
+    TopicNotFound,
+)
 from metaq.model import Message, Partition, TopicPartition
 from metaq.net.clock import lock_wait_s
 from metaq.net.forks import forked_text, notify_after_fork
@@ -87,14 +95,16 @@ class OrderedProducer(ClosedByBlock):
             if not 0 < seconds < 86400:
                 raise ValueError(f"{name} {seconds!r}: expected seconds above 0, below a day")
         self._fixed = {topic: parse_partition_map(text) for topic, text in partitions.items()}
-        self._producer = Producer(directory, pool, keeps_routes=True)
+        self._producer = Producer(directory, pool, retries=1, keeps_routes=True)  # one, as a broker may have restarted
         self._hurried_pool = pool.hurried(send_timeout_s)
-        self._hurried = Producer(directory, self._hurried_pool, retries=1, keeps_routes=True)  # for a restart
+        self._hurried = Producer(directory, self._hurried_pool, retries=1, keeps_routes=True)
         self._lookups = TopicLookups(send_timeout_s)
         self._partitioner, self._retry_s, self._spool = partitioner or by_key(), retry_s, Spool(spool)
         self._sending: defaultdict[TopicPartition, threading.Lock] = defaultdict(threading.Lock)
         """For each partition, held while a message is sent directly or it is decided to spool it."""
         self._reasons: dict[TopicPartition, str] = {}
+        self._silent: set[int] = set()
+        """Brokers that did not answer in this round of the thread, which asks them again in the next one."""
         """Why the messages of a partition wait, as the log says it."""
         self._wake, self._done = threading.Event(), threading.Condition()
         self._closed = False
@@ -216,9 +226,16 @@ class OrderedProducer(ClosedByBlock):
         return self._hurried.send_many(where.topic, messages, partition=where.partition)
 
     def _send_waiting(self, where: TopicPartition, messages: Sequence[Message]) -> list[Sent]:
+        if where.partition.broker_id in self._silent:
+            return []
         if not self._producer.accepts(where.topic, where.partition):
             return self._none(where, _NOT_WRITABLE)
-        return self._producer.send_many(where.topic, messages, partition=where.partition)
+        try:
+            return self._producer.send_many(where.topic, messages, partition=where.partition)
+        except SendFailed as error:
+            if isinstance(error.__cause__, ConnectionFailed | DeadlineExceeded):
+                self._silent.add(where.partition.broker_id)
+            raise
 
     def _try_send(self, where: TopicPartition, messages: Sequence[Message], send: _Send) -> tuple[list[Sent], bool]:
         """Send messages; return the positions of the leading ones that were acknowledged, possibly none, and whether
@@ -256,6 +273,7 @@ class OrderedProducer(ClosedByBlock):
     def _run(self) -> None:
         while not self._closed:
             self._wake.clear()
+            self._silent.clear()
             steps: list[Callable[[], None]] = [self._spool.tidy]
             steps += [partial(self._replay, where) for where in self._spool.places()]
             for step in steps:

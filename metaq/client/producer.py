@@ -29,7 +29,7 @@ from metaq.client.sending.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverfl
 from metaq.client.shells import SubmittingProducer
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.discovery.base import Directory
-from metaq.errors import MetaqError, SendFailed, TopicNotFound
+from metaq.errors import MasterMissing, MetaqError, SendFailed, TopicNotFound
 from metaq.formats.frames import encode_message, walk
 from metaq.model import Address, Message, Partition, Xid
 from metaq.net.retry import RetryPolicy, persist
@@ -358,7 +358,18 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         if not self._keeps_routes:
             self._routes.pop(topic, None)
         elif self.knows(topic):
-            self.submissions.lookups.start(topic, self.renew)
+            self.submissions.lookups.start(topic, self._replace_route)
+
+    def _replace_route(self, topic: str) -> None:
+        """Look up a topic without regard to the known brokers, which stay if that fails. Raises as ``publish``."""
+        self.submissions.check_open()
+        try:
+            self._routes[topic] = self._look_up(topic)
+        except MasterMissing:
+            raise
+        except TopicNotFound:
+            self._routes.pop(topic, None)
+            raise
 
     def _connected(self, stack: ExitStack, address: Address) -> tuple[Session, RetryPolicy]:
         """Lease a session, and return how often its blocks are sent again. The next master of a pair is waited for."""

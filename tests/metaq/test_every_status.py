@@ -49,6 +49,7 @@ def test_the_messages_of_a_commit_that_is_done_may_be_stored(step: str, text: st
         (False, "refused", ""),
         (True, "the connection was lost", "; what was not acknowledged may be stored"),
         (True, "no slave; it may be stored", ""),
+        (True, "refused; others may be stored: lost", "; what was not acknowledged may be stored"),
         (True, "an earlier attempt was not acknowledged, and may have stored them", ""),
     ],
 )

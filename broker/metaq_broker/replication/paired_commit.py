@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from metaq_broker.log.files.errors import LogFailed
 from metaq_broker.log.partitions.partition_log import PartitionLog
 from metaq_broker.log.sync.group_commit import FlushPolicy, GroupCommit, _Partition
 from metaq_broker.log.sync.sync import SyncJob
@@ -48,7 +49,7 @@ class PairedCommit(GroupCommit):
         elif self.send_missing is None:
             super().wait(log, end_offset, callback)
         else:
-            waiter = _Waiter(callback, self._impatient)
+            waiter = _Waiter(callback, self._impatient, is_sent=self.written is not None)
             self.wait_durable(log, end_offset, waiter.notify)
 
     def wait_patiently(self, log: PartitionLog, end_offset: int, callback: OnDurable) -> None:
@@ -141,8 +142,6 @@ class PairedCommit(GroupCommit):
     def _synced(self, partition: _Partition, job: SyncJob, error: OSError | None) -> None:
         if self._fenced is not None:
             self._drop(partition, self._fenced)
-        elif error is not None and self.written is not None:
-            self._failed_here(partition, job, error)
         elif error is not None or self.send_missing is None:
             super()._synced(partition, job, error)
         elif self._ended:
@@ -153,26 +152,25 @@ class PairedCommit(GroupCommit):
             self._out[partition.log] = partition, job
             self.send_missing(partition.log, job)
 
-    def _failed_here(self, partition: _Partition, job: SyncJob, error: OSError) -> None:
-        """Record a failed sync. The other member got the messages first, and has them if it is promoted."""
-        if isinstance(failure := partition.log.complete_sync(job, error), Exception):
-            self._refuse(partition, f"{failure}; it may be stored")
-        super()._synced(partition, job, error)
-
     def _end_alone(self, partition: _Partition, job: SyncJob, reason: str) -> None:
         self._refuse(partition, reason)
         super()._synced(partition, job, None)
 
 
 class _Waiter:
-    """Calls ``callback`` once, for the first event."""
+    """A put that waits. Calls ``callback`` once, for the first event.
 
-    def __init__(self, callback: OnDurable, members: set[_Waiter]) -> None:
-        self._callback, self._members = callback, members
+    ``is_sent``: the other member gets messages before they are synced here, and has them if it is promoted.
+    """
+
+    def __init__(self, callback: OnDurable, members: set[_Waiter], *, is_sent: bool) -> None:
+        self._callback, self._members, self._is_sent = callback, members, is_sent
         members.add(self)
 
     def notify(self, error: Exception | None) -> None:
         """Call the callback, unless it was called already."""
         if self in self._members:
             self._members.discard(self)
+            if isinstance(error, LogFailed) and self._is_sent:
+                error = NotOnBoth(f"{error}; it may be stored")
             self._callback(error)

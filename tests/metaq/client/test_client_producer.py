@@ -16,9 +16,17 @@ from metaq.backends.metaq.session import Session
 from metaq.client.async_producer import AsyncProducer
 from metaq.client.producer import ROUTE_AGE_S, Producer, Receipt, encode_block, put, put_batch
 from metaq.discovery.fixed import FixedDirectory
-from metaq.errors import BrokerError, CorruptFrame, ProtocolError, TopicNotFound
+from metaq.errors import (
+    BrokerError,
+    ConnectionFailed,
+    CorruptFrame,
+    MasterMissing,
+    ProtocolError,
+    SendFailed,
+    TopicNotFound,
+)
 from metaq.formats.frames import walk
-from metaq.model import LocalTransactionId, Message, Partition
+from metaq.model import Address, LocalTransactionId, Message, Partition
 from metaq.protocols.text.commands import Put, PutBatch
 from metaq.testing.memory import MemoryBroker
 from metaq.testing.scripted import Expect, Say
@@ -207,6 +215,42 @@ def test_a_broker_that_is_away_stops_no_send_to_others(cluster: MemoryCluster) -
         cluster.transport.clock.advance(ROUTE_AGE_S)
         assert producer.send("t", "more", partition=here).partition == here
     assert len(stored(cluster.brokers[0])) == 4
+
+
+class Found(FixedDirectory):
+    """Looks a topic up, or answers ``now`` instead."""
+
+    now: Exception | dict[Partition, Address] | None = None
+
+    def writable(self, topic: str) -> dict[Partition, Address]:
+        if isinstance(self.now, Exception):
+            raise self.now
+        return super().writable(topic) if self.now is None else self.now
+
+
+@pytest.mark.parametrize(
+    ("now", "is_known"),
+    [
+        (ConnectionFailed("127.0.0.1:8123", "connect", "it is away"), [True, True]),
+        (MasterMissing("t", ["0"], "in ZooKeeper"), [True, True]),
+        ({Partition(1, 0): Address("127.0.0.1", 8124)}, [False, True]),
+        (TopicNotFound("t", ["127.0.0.1:8123"]), [False, False]),
+    ],
+    ids=["not looked up", "no master", "only at the other broker", "nowhere"],
+)
+def test_brokers_are_kept_after_a_failure_until_a_lookup_has_succeeded(
+    cluster: MemoryCluster, now: Exception | dict[Partition, Address], is_known: list[bool]
+) -> None:
+    """Another broker may be at the address of one that has gone, so a partition that is not found is forgotten."""
+    directory = Found(cluster.addresses, cluster.pool)
+    with Producer(directory, cluster.pool, retries=0, keeps_routes=True) as producer:
+        producer.send("t", "one", partition=Partition(0, 0))
+        directory.now = now
+        cluster.brokers[0].kill()
+        with pytest.raises(SendFailed):
+            producer.send("t", "two", partition=Partition(0, 0))
+        wait_until(lambda: "t" not in producer.submissions.lookups._under_way, "the look-up")
+        assert [producer.knows("t", Partition(broker, 0)) for broker in (0, 1)] == is_known
 
 
 def test_the_producer_puts_where_it_is_asked_to(cluster: MemoryCluster) -> None:

@@ -126,7 +126,7 @@ def test_messages_of_other_brokers_are_sent_while_one_is_away(two: Two, killed: 
     first, second = two.partitions
     with (
         MetaQ(two.cluster) as mq,
-        mq.ordered_producer({"t": "0:1;1:1"}, tmp_path / "spool", retry_s=0.3, send_timeout_s=1) as producer,
+        mq.ordered_producer({"t": "0:1;1:1"}, tmp_path / "spool", retry_s=0.3, send_timeout_s=5) as producer,
     ):
         for partition in two.partitions:
             assert producer.send("t", "0", partition=partition) is not None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fix_broker import wait_until
 from fix_client import MemoryCluster, Restarts, stored_messages
 from forked import in_child
 
@@ -18,7 +19,7 @@ from metaq.client.ordered import OrderedProducer, parse_partition_map
 from metaq.client.records import Sent
 from metaq.client.sending.spool import Spool
 from metaq.discovery.fixed import FixedDirectory
-from metaq.errors import BrokerError, SendFailed, StoreFailed, TopicNotFound
+from metaq.errors import BrokerError, DeadlineExceeded, SendFailed, StoreFailed, TopicNotFound
 from metaq.formats.frames import walk
 from metaq.model import Address, Message, Partition, TopicPartition
 from metaq.protocols.text.commands import Command, Put, PutBatch, Reply, Result
@@ -180,6 +181,35 @@ def test_a_message_refused_for_good_waits_and_earlier_ones_go_once(
     assert broker.taken == [b"0", b"1", b"2"]
     assert alone.spooled == {P0: 3}
     assert "too long" in caplog.text
+
+
+class OneSilent(Refusing):
+    """Broker 0 does not answer."""
+
+    def __init__(self, producer: OrderedProducer) -> None:
+        super().__init__(producer)
+        self.asked = list[Partition]()
+
+    def send_many(self, topic: str, messages: list[Message], *, partition: Partition) -> list[Sent]:
+        self.asked.append(partition)
+        if partition.broker_id == 0:
+            cause = DeadlineExceeded("b:1", "put", 30.0)
+            raise SendFailed(topic, str(cause), True, (None,) * len(messages), True) from cause
+        return super().send_many(topic, messages, partition=partition)
+
+
+def test_a_broker_that_does_not_answer_is_asked_once_before_the_others_go_on(
+    pool: SessionPool, tmp_path: Path
+) -> None:
+    directory = FixedDirectory([Address("127.0.0.1", 1)], pool)
+    with OrderedProducer(directory, pool, {"t": "0:3;1:1"}, tmp_path / "spool", retry_s=1000) as producer:
+        broker = OneSilent(producer)
+        for partition in parse_partition_map("0:3;1:1"):
+            assert producer.send("t", str(partition), partition=partition) is None
+        broker.away = False
+        assert not producer.recover(0.1)
+        wait_until(lambda: broker.taken == [b"1-0"], "the other broker's")
+        assert broker.asked == [Partition(0, 0), Partition(1, 0)]
 
 
 @pytest.mark.parametrize("is_sent", [False, True], ids=["away", "lost"])

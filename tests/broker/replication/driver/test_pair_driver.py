@@ -350,8 +350,13 @@ def test_a_master_never_cuts_what_the_other_member_may_have(run: Run, monkeypatc
         with monkeypatch.context() as patch:
             patch.setattr(old.disk.files, "fdatasync", broken)
             old.put(b"two")
-            await pair.until(lambda: old.disk.answers[-1] is not None)
+            commits: list[Exception | None] = []
+            log = old.disk.stores.get("t", 0)
+            assert log is not None
+            old.disk.commit.wait_durable(log, log.end_offset, commits.append)
+            await pair.until(lambda: old.disk.answers[-1] is not None and bool(commits))
         assert says_may_be_stored(str(old.disk.answers[-1])), "it is, after the switch below"
+        assert not says_may_be_stored(str(commits[0])), "a commit that fails here is done all the same"
         await pair.until(lambda: new.disk.bodies() == [b"one", b"two"])
         with pytest.raises(MaintenanceRefused, match="hand over"):
             await old.disk.maintenance.reopen("t", 0)
