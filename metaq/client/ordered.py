@@ -22,7 +22,7 @@ from typing import Final, Self
 
 from metaq.backends.metaq.pool import SessionPool
 from metaq.client.partitioners import Partitioner, by_key
-from metaq.client.producer import Producer
+from metaq.client.producer import KnownRoutes, Producer
 from metaq.client.records import Sent, bytes_of
 from metaq.client.sending.blocks import leading_block
 from metaq.client.sending.spool import Spool
@@ -95,17 +95,20 @@ class OrderedProducer(ClosedByBlock):
             if not 0 < seconds < 86400:
                 raise ValueError(f"{name} {seconds!r}: expected seconds above 0, below a day")
         self._fixed = {topic: parse_partition_map(text) for topic, text in partitions.items()}
-        self._producer = Producer(directory, pool, retries=1, keeps_routes=True)  # one, as a broker may have restarted
+        routes: KnownRoutes = {}
+        self._producer = Producer(directory, pool, retries=1, routes=routes)  # one, as a broker may have restarted
         self._hurried_pool = pool.hurried(send_timeout_s)
-        self._hurried = Producer(directory, self._hurried_pool, retries=1, keeps_routes=True)
+        self._hurried = Producer(directory, self._hurried_pool, retries=1, routes=routes)
         self._lookups = TopicLookups(send_timeout_s)
         self._partitioner, self._retry_s, self._spool = partitioner or by_key(), retry_s, Spool(spool)
         self._sending: defaultdict[TopicPartition, threading.Lock] = defaultdict(threading.Lock)
         """For each partition, held while a message is sent directly or it is decided to spool it."""
         self._reasons: dict[TopicPartition, str] = {}
+        """Why the messages of a partition wait, as the log says it."""
         self._silent: set[int] = set()
         """Brokers that did not answer in this round of the thread, which asks them again in the next one."""
-        """Why the messages of a partition wait, as the log says it."""
+        self._asked_last: TopicPartition | None = None
+        """The last partition whose broker did not answer: the next round begins behind it."""
         self._wake, self._done = threading.Event(), threading.Condition()
         self._closed = False
         self._closed_text = "the ordered producer is not open; use it in a with block"
@@ -223,7 +226,7 @@ class OrderedProducer(ClosedByBlock):
             self._lookups.wait(where.topic, lambda topic: self._hurried.accepts(topic, where.partition))
             if not self._hurried.knows(where.topic, where.partition):
                 return self._none(where, _NOT_WRITABLE)
-        return self._hurried.send_many(where.topic, messages, partition=where.partition)
+        return self._send_with(self._hurried, where, messages)
 
     def _send_waiting(self, where: TopicPartition, messages: Sequence[Message]) -> list[Sent]:
         if where.partition.broker_id in self._silent:
@@ -231,11 +234,20 @@ class OrderedProducer(ClosedByBlock):
         if not self._producer.accepts(where.topic, where.partition):
             return self._none(where, _NOT_WRITABLE)
         try:
-            return self._producer.send_many(where.topic, messages, partition=where.partition)
+            return self._send_with(self._producer, where, messages)
         except SendFailed as error:
             if isinstance(error.__cause__, ConnectionFailed | DeadlineExceeded):
                 self._silent.add(where.partition.broker_id)
+                self._asked_last = where
             raise
+
+    def _send_with(self, producer: Producer, where: TopicPartition, messages: Sequence[Message]) -> list[Sent]:
+        try:
+            return producer.send_many(where.topic, messages, partition=where.partition)
+        except ValueError:
+            if producer.knows(where.topic, where.partition):
+                raise
+            return self._none(where, _NOT_WRITABLE)  # a look-up has just found that no broker has it
 
     def _try_send(self, where: TopicPartition, messages: Sequence[Message], send: _Send) -> tuple[list[Sent], bool]:
         """Send messages; return the positions of the leading ones that were acknowledged, possibly none, and whether
@@ -273,22 +285,28 @@ class OrderedProducer(ClosedByBlock):
     def _run(self) -> None:
         while not self._closed:
             self._wake.clear()
-            self._silent.clear()
-            steps: list[Callable[[], None]] = [self._spool.tidy]
-            steps += [partial(self._replay, where) for where in self._spool.places()]
-            for step in steps:
-                try:
-                    step()
-                except MetaqError as error:  # the messages stay spooled
-                    _LOG.warning("messages in %s are kept and sent later: %s", self._spool, error)
-                except Exception:  # this thread must survive: without it nothing would be sent
-                    _LOG.exception("messages in %s are kept and sent later", self._spool)
+            self._send_spooled()
             with self._done:
                 self._done.notify_all()
             self._wake.wait(self._retry_s)
         self._tidy_at_end()
         with self._done:
             self._done.notify_all()
+
+    def _send_spooled(self) -> None:
+        """Try once to send the messages of each partition; a broker that does not answer is asked once."""
+        self._silent.clear()
+        places = self._spool.places()
+        begin = places.index(self._asked_last) + 1 if self._asked_last in places else 0
+        steps: list[Callable[[], None]] = [self._spool.tidy]
+        steps += [partial(self._replay, where) for where in places[begin:] + places[:begin]]
+        for step in steps:
+            try:
+                step()
+            except MetaqError as error:  # the messages stay spooled
+                _LOG.warning("messages in %s are kept and sent later: %s", self._spool, error)
+            except Exception:  # this thread must survive: without it nothing would be sent
+                _LOG.exception("messages in %s are kept and sent later", self._spool)
 
     def _tidy_at_end(self) -> None:
         try:

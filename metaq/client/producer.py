@@ -55,6 +55,10 @@ class _Route(NamedTuple):
     old_s: float
 
 
+KnownRoutes = dict[str, _Route]
+"""By topic."""
+
+
 class Producer(SubmittingProducer[Message, bytes, Sent]):
     """Sends messages to the partitions that ``partitioner`` chooses (default: by key, in turn without one).
 
@@ -74,17 +78,18 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         on_overflow: OnOverflow[Message] = "block",
         max_block_s: float = MAX_BLOCK_S,
         retries: int = RETRIES,
-        keeps_routes: bool = False,
+        routes: KnownRoutes | None = None,
     ) -> None:
         """``retries``: how often in a row blocks are sent again after a lost connection or a missed deadline.
 
-        ``keeps_routes``: after a failure, the known brokers of a topic are used until a look-up has succeeded. So one
-        broker that is away does not affect messages whose partitions are at others.
+        ``routes``: the known brokers of topics, which producers may share. After a failure they are used until a
+        look-up has succeeded, which replaces them. So one broker that is away does not affect messages whose partitions
+        are at others.
         """
-        self._retries, self._keeps_routes = retries, keeps_routes
+        self._retries, self._keeps_routes = retries, routes is not None
         self._directory, self._pool = directory, pool
         self._partitioner = by_key() if partitioner is None else one_at_a_time(partitioner)
-        self._routes: dict[str, _Route] = {}
+        self._routes: KnownRoutes = {} if routes is None else routes
         self._next = itertools.count()
         self.submissions = Submissions(
             *(self._store, _message_in, pool.clock),
@@ -300,8 +305,15 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         """Look up a topic, known or not: there may be more brokers or partitions. Raises as ``publish``."""
         self.submissions.check_open()
         require_topic(topic)
-        known = self._routes.get(topic)
-        self._routes[topic] = self._look_up(topic, NOTHING_KNOWN if known is None else known.addresses)
+        known = None if self._keeps_routes else self._routes.get(topic)
+        try:
+            self._routes[topic] = self._look_up(topic, NOTHING_KNOWN if known is None else known.addresses)
+        except MasterMissing:  # it may be restarting
+            raise
+        except TopicNotFound:
+            if self._keeps_routes:
+                self._routes.pop(topic, None)
+            raise
 
     def _send(self, topic: str, rows: Iterable[tuple[Partition, bytes]]) -> list[Sent]:
         gathering: OpenBatches[bytes, Sent] = OpenBatches(BLOCK_MESSAGES_MAX, BLOCK_BYTES_MAX)
@@ -354,22 +366,11 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         return failure
 
     def _look_up_again(self, topic: str) -> None:
-        """Forget the brokers of a topic; with ``keeps_routes``, look them up in a thread, and use them meanwhile."""
+        """Forget the brokers of a topic; if ``routes`` are given, look them up in a thread, and use them meanwhile."""
         if not self._keeps_routes:
             self._routes.pop(topic, None)
         elif self.knows(topic):
-            self.submissions.lookups.start(topic, self._replace_route)
-
-    def _replace_route(self, topic: str) -> None:
-        """Look up a topic without regard to the known brokers, which stay if that fails. Raises as ``publish``."""
-        self.submissions.check_open()
-        try:
-            self._routes[topic] = self._look_up(topic)
-        except MasterMissing:
-            raise
-        except TopicNotFound:
-            self._routes.pop(topic, None)
-            raise
+            self.submissions.lookups.start(topic, self.renew)
 
     def _connected(self, stack: ExitStack, address: Address) -> tuple[Session, RetryPolicy]:
         """Lease a session, and return how often its blocks are sent again. The next master of a pair is waited for."""

@@ -243,7 +243,7 @@ def test_brokers_are_kept_after_a_failure_until_a_lookup_has_succeeded(
 ) -> None:
     """Another broker may be at the address of one that has gone, so a partition that is not found is forgotten."""
     directory = Found(cluster.addresses, cluster.pool)
-    with Producer(directory, cluster.pool, retries=0, keeps_routes=True) as producer:
+    with Producer(directory, cluster.pool, retries=0, routes={}) as producer:
         producer.send("t", "one", partition=Partition(0, 0))
         directory.now = now
         cluster.brokers[0].kill()

@@ -183,33 +183,74 @@ def test_a_message_refused_for_good_waits_and_earlier_ones_go_once(
     assert "too long" in caplog.text
 
 
-class OneSilent(Refusing):
-    """Broker 0 does not answer."""
+class Silent(Refusing):
+    """Does not answer for some partitions."""
 
-    def __init__(self, producer: OrderedProducer) -> None:
+    def __init__(self, producer: OrderedProducer, *silent: Partition) -> None:
         super().__init__(producer)
-        self.asked = list[Partition]()
+        self.away, self.asked, self._silent = False, list[Partition](), silent
 
     def send_many(self, topic: str, messages: list[Message], *, partition: Partition) -> list[Sent]:
         self.asked.append(partition)
-        if partition.broker_id == 0:
+        if partition in self._silent:
             cause = DeadlineExceeded("b:1", "put", 30.0)
             raise SendFailed(topic, str(cause), True, (None,) * len(messages), True) from cause
         return super().send_many(topic, messages, partition=partition)
 
 
-def test_a_broker_that_does_not_answer_is_asked_once_before_the_others_go_on(
-    pool: SessionPool, tmp_path: Path
-) -> None:
+@pytest.fixture
+def waiting(pool: SessionPool, tmp_path: Path) -> Iterator[OrderedProducer]:
+    """A producer without its thread, with a message for each partition in its spool."""
     directory = FixedDirectory([Address("127.0.0.1", 1)], pool)
-    with OrderedProducer(directory, pool, {"t": "0:3;1:1"}, tmp_path / "spool", retry_s=1000) as producer:
-        broker = OneSilent(producer)
-        for partition in parse_partition_map("0:3;1:1"):
-            assert producer.send("t", str(partition), partition=partition) is None
-        broker.away = False
-        assert not producer.recover(0.1)
-        wait_until(lambda: broker.taken == [b"1-0"], "the other broker's")
-        assert broker.asked == [Partition(0, 0), Partition(1, 0)]
+    producer = OrderedProducer(directory, pool, {"t": "0:3;1:1"}, tmp_path / "spool")
+    producer._spool.open()
+    for partition in parse_partition_map("0:3;1:1"):
+        producer._spool.add(TopicPartition("t", partition), Message(str(partition).encode()))
+    yield producer
+    producer.close()
+
+
+def test_a_broker_that_does_not_answer_is_asked_once_a_round(waiting: OrderedProducer) -> None:
+    broker = Silent(waiting, *parse_partition_map("0:3"))
+    for asked in ([Partition(0, 0), Partition(1, 0)], [Partition(0, 1)], [Partition(0, 2)], [Partition(0, 0)]):
+        waiting._send_spooled()
+        assert broker.asked == asked
+        broker.asked.clear()
+    assert broker.taken == [b"1-0"]
+
+
+def test_a_partition_that_does_not_answer_holds_up_others_of_its_broker_for_a_round(waiting: OrderedProducer) -> None:
+    broker = Silent(waiting, Partition(0, 0), Partition(0, 1))
+    for _ in range(3):
+        waiting._send_spooled()
+    assert broker.taken == [b"1-0", b"0-2"]
+
+
+def test_a_partition_that_a_look_up_has_just_lost_is_waited_for(waiting: OrderedProducer) -> None:
+    class Lost(Refusing):
+        def send_many(self, topic: str, messages: list[Message], *, partition: Partition) -> list[Sent]:
+            self.away = True
+            raise ValueError(f"partition {partition}: t has 1-0")
+
+    Lost(waiting).away = False
+    for where in waiting._spool.places():
+        waiting._spool.remove(where, [number for number, _ in waiting._spool.first(where, 1)])
+    assert waiting._send_hurried(P0, [Message(b"x")]) == []
+
+
+def test_what_is_spooled_for_a_broker_is_sent_while_another_one_is_away(tmp_path: Path) -> None:
+    """Also if the brokers are known from messages that did not wait."""
+    brokers = [MemoryBroker({"t": 1}, broker_id=number) for number in range(2)]
+    cluster = MemoryCluster(*brokers)
+    directory = FixedDirectory(cluster.addresses, cluster.pool)
+    with OrderedProducer(directory, cluster.pool, {"t": "0:1;1:1"}, tmp_path / "spool", retry_s=0.1) as producer:
+        for text in ("first", "second"):
+            sent = [producer.send("t", text, partition=Partition(number, 0)) for number in range(2)]
+            assert sent == [None, None] if text == "second" else None not in sent
+            for broker in brokers:
+                broker.kill()
+        brokers[1].start()
+        wait_until(lambda: producer.spooled == {P0: 1}, "the other broker's message to be sent")
 
 
 @pytest.mark.parametrize("is_sent", [False, True], ids=["away", "lost"])

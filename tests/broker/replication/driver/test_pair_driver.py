@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from driven_pair import DrivenPair
 from metaq_broker.log.engine.maintenance import MaintenanceRefused
+from metaq_broker.log.files.errors import LogFailed
 from metaq_broker.log.streams.stream import StreamBytes
 from metaq_broker.replication.driver import driver, leader_links
 from metaq_broker.replication.pair.actions import PairRole
@@ -356,6 +357,7 @@ def test_a_master_never_cuts_what_the_other_member_may_have(run: Run, monkeypatc
             old.disk.commit.wait_durable(log, log.end_offset, commits.append)
             await pair.until(lambda: old.disk.answers[-1] is not None and bool(commits))
         assert says_may_be_stored(str(old.disk.answers[-1])), "it is, after the switch below"
+        assert isinstance(commits[0], LogFailed)
         assert not says_may_be_stored(str(commits[0])), "a commit that fails here is done all the same"
         await pair.until(lambda: new.disk.bodies() == [b"one", b"two"])
         with pytest.raises(MaintenanceRefused, match="hand over"):
