@@ -108,7 +108,7 @@ class OrderedProducer(ClosedByBlock):
         self._silent: set[int] = set()
         """Brokers that did not answer in this round of the thread, which asks them again in the next one."""
         self._asked_last: TopicPartition | None = None
-        """The last partition whose broker did not answer: the next round begins behind it."""
+        """The last partition whose broker did not answer: the next round begins after it."""
         self._wake, self._done = threading.Event(), threading.Condition()
         self._closed = False
         self._closed_text = "the ordered producer is not open; use it in a with block"

@@ -253,7 +253,7 @@ def _own_answer(unit: _Unit, failure: MetaqError) -> Receipt | MetaqError:
     if not isinstance(failure, BrokerError):
         return failure
     if unit.answer is not None:
-        return unit.answer  # the connection was lost behind the refusal of another command
+        return unit.answer  # the connection was lost after the refusal of another command
     return _refused_again(failure) if unit.is_repeated else failure
 
 
