@@ -19,13 +19,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 from figures import Figure, Report, arguments
 
+from faults.remoting_fuzz.name_server import NameServerProcess
 from metaq import AsyncMetaQ, AsyncRocketMQ, MetaQ, RocketMQ
 from metaq.errors import MetaqError
-from metaq.model import Address
 from metaq.operate.mirror.mirror import Mirror
 from metaq.operate.mirror.progress import ProgressFile
 from metaq.testing.broker_process import BrokerProcess as LocalBroker
@@ -254,34 +254,6 @@ class Needed(NamedTuple):
     take_away: Callable[[], object]
 
 
-class NameServerProcess:
-    """``metaq-namesrv`` with its files in ``folder``, which runs from the beginning of the block."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self.address = folder, Address("127.0.0.1", free_port())
-
-    def __enter__(self) -> Self:
-        file = self._folder / "namesrv.properties"
-        file.write_text(
-            f"listenPort={self.address.port}\nbindAddress=127.0.0.1\nkvConfigPath={self._folder / 'kvConfig.json'}\n"
-        )
-        command = [sys.executable, "-m", "metaq_broker.rocketmq.nameserver", "start", "-c", str(file)]
-        with open(self._folder / "log", "w") as log:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            if " ready on " not in (line := lines.readline()):
-                sys.exit(f"the name server did not get ready: {line!r}")
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.kill()
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
 @contextmanager
 def places(folder: Path, needs: set[str]) -> Iterator[dict[str, Needed]]:
     """Start the servers."""
@@ -300,14 +272,16 @@ def places(folder: Path, needs: set[str]) -> Iterator[dict[str, Needed]]:
                 found[need] = Needed(at, local.kill)
                 continue
             if need in ROCKETMQ_NEEDS:
-                name_server = stack.enter_context(NameServerProcess(own))
+                name_server = NameServerProcess(own / "name-server")
+                stack.callback(name_server.kill)
+                at = str(name_server.start())
                 section = f"[rocketmq]\nenabled=true\nport={free_port()}\nbrokerIP1=127.0.0.1\n"
-                section += f"brokerName=broker-a\nnamesrvAddr={name_server.address}\n"
+                section += f"brokerName=broker-a\nnamesrvAddr={at}\n"
                 registered = BrokerProcess(own / "broker", "", 0, f"[topic={TOPIC}]\n[topic=copy-{TOPIC}]\n{section}")
                 stack.callback(registered.kill)
                 registered.start()
                 killed = name_server.kill if need == "name server" else registered.kill
-                found[need] = Needed(str(name_server.address), killed)
+                found[need] = Needed(at, killed)
                 continue
             zookeeper = ZooKeeperServer(own / "zookeeper", TICK_MS)
             stack.callback(zookeeper.kill)

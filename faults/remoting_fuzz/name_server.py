@@ -80,9 +80,11 @@ class NameServerProcess:
         return [line for line in self.log.read_text(errors="replace").splitlines() if _COMPLAINTS.search(line)]
 
     def kill(self) -> None:
+        """End the process, if it runs."""
         if self.process is not None:
             self.process.kill()
             self.process.communicate()
+            self.process = None
 
 
 class NameServerAttacker(Attacker):
