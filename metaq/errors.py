@@ -228,8 +228,8 @@ class TransactionError(BrokerError):
 
     @property
     def retryable(self) -> bool:  # type: ignore[override]
-        """As ``BrokerError``, except for a commit that is done or may be: a program that repeated its transaction would
-        send the messages twice.
+        """Whether a retry may succeed, as of a ``BrokerError``; not of a commit that is done or may be: a program that
+        repeated its transaction would send the messages twice.
         """
         return super().retryable and not self._may_be_committed
 

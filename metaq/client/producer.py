@@ -29,7 +29,7 @@ from metaq.client.sending.submissions import MAX_BLOCK_S, WINDOW_BYTES, OnOverfl
 from metaq.client.shells import SubmittingProducer
 from metaq.client.transactions import LocalTransaction, XaBranch
 from metaq.discovery.base import Directory
-from metaq.errors import MasterMissing, MetaqError, SendFailed, TopicNotFound
+from metaq.errors import MetaqError, SendFailed, TopicNotFound
 from metaq.formats.frames import encode_message, walk
 from metaq.model import Address, Message, Partition, Xid
 from metaq.net.retry import RetryPolicy, persist
@@ -308,10 +308,8 @@ class Producer(SubmittingProducer[Message, bytes, Sent]):
         known = None if self._keeps_routes else self._routes.get(topic)
         try:
             self._routes[topic] = self._look_up(topic, NOTHING_KNOWN if known is None else known.addresses)
-        except MasterMissing:  # it may be restarting
-            raise
-        except TopicNotFound:
-            if self._keeps_routes:
+        except TopicNotFound as error:
+            if self._keeps_routes and not error.electing:  # otherwise its master may be restarting
                 self._routes.pop(topic, None)
             raise
 
