@@ -176,6 +176,19 @@ async def test_without_the_slave_messages_are_read_and_none_is_taken(tmp_path: P
             await until_same(tmp_path / "m", tmp_path / "s")
 
 
+@asynccontextmanager
+async def pair_with_a_message(folder: Path) -> AsyncIterator[tuple[Broker, Broker]]:
+    """A master and its slave, in sync, with a message of ``orders``."""
+    async with (
+        running(configured(folder / "s", role=gregor())) as slave,
+        running(master_config(folder, slave)) as master,
+        client_of(master) as mq,
+    ):
+        await until_in_sync(master)
+        await send(mq, "orders", "first")
+        yield master, slave
+
+
 async def copies(master: Broker) -> dict[str, Any]:
     """What administrators are told about the copies of a broker (907), and its role (26)."""
 
@@ -189,13 +202,7 @@ async def copies(master: Broker) -> dict[str, Any]:
 
 @in_loop
 async def test_administrators_see_the_slave_and_whether_it_is_in_sync(tmp_path: Path) -> None:
-    async with (
-        running(configured(tmp_path / "s", role=gregor())) as slave,
-        running(master_config(tmp_path, slave)) as master,
-        client_of(master) as mq,
-    ):
-        await until_in_sync(master)
-        await send(mq, "orders", "first")
+    async with pair_with_a_message(tmp_path) as (master, slave):
         found, address = await copies(master), f"127.0.0.1:{slave.port}"
         assert (found["master"], found["role"], found["inSyncSlaveNums"]) == (True, "SYNC_MASTER", 1)
         end, (connection,) = found["masterCommitLogMaxOffset"], found["haConnectionInfo"]
@@ -280,13 +287,7 @@ def _end(sent: RemotingCommand, how: int) -> EndTransaction:
 @in_loop
 async def test_a_send_that_another_leader_overtakes_is_refused(tmp_path: Path) -> None:
     """The message may be lost with the master that is replaced, so its client must send it to the new one."""
-    async with (
-        running(configured(tmp_path / "s", role=gregor())) as slave,
-        running(master_config(tmp_path, slave)) as master,
-        client_of(master) as mq,
-    ):
-        await until_in_sync(master)
-        await send(mq, "orders", "first")
+    async with pair_with_a_message(tmp_path) as (master, slave):
         assert isinstance(master.commit, PairedCommit)
         with holding_copies(slave):
             under_way = asyncio.create_task(answered(master, "orders"))
